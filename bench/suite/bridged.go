@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// This file measures the kernel's connection tracking. A kernel bridge and two veth
-// pairs replace the switch and the guests' rings. The sender runs on guestCore,
+// The functions below measure the kernel's connection tracking. A kernel bridge takes the place of the
+// switch, and two veth pairs take the place of the guests' rings. The sender runs on guestCore,
 // everything else on switchCore.
 
-// bridgedMost is the number of connections that fits the kernel's default limit.
+// bridgedMost is a number of connections that is within the kernel's default limit.
 const bridgedMost = 10_000
 
-// measureBridged returns the frames per second of a kernel bridge with n established
-// connections.
+// measureBridged returns the frames per second that a kernel bridge forwards while n connections are
+// established.
 func measureBridged(r *run, mode trackHow, n int) (float64, error) {
 	a, bridge, b := "weftbench-ka"+r.id, "weftbench-kb"+r.id, "weftbench-kc"+r.id
 	if err := r.namespaces(a, bridge, b); err != nil {

@@ -13,9 +13,8 @@ import (
 	"weft/bench/traffic"
 )
 
-// These experiments count Weft's system calls per received frame under load. The load
-// flows between two guests, into a tunnel, or between two hosts. The uplink is a
-// veth.
+// The experiments below count how many system calls Weft makes for each received frame under load.
+// Frames flow between two guests, into a tunnel, or between two hosts, whose uplinks are veths.
 
 func callExperiments() []*experiment {
 	var list []*experiment
@@ -51,13 +50,14 @@ func callsToTunnel(r *run) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	// The switch drops most frames, because the veth is slower than the guest.
+	// The veth is slower than the guest, so the switch drops most frames.
 	arrived, err := w.rate(r.length)
 	r.note("arrived", "frames/s", arrived)
 	return calls, err
 }
 
-// callsOf returns the system calls of a loaded switch per received frame.
+// callsOf returns the system calls that control and engine of a loaded switch make for each received
+// frame.
 func callsOf(r *run, sw *weft) (float64, error) {
 	s, err := sw.show()
 	if err != nil {
@@ -73,9 +73,8 @@ func callsOf(r *run, sw *weft) (float64, error) {
 	return callsDuring(r, map[string]int{"control": s.PID, "engine": s.EnginePID}, frames)
 }
 
-// callsDuring returns the number of system calls per frame. It counts the calls of the
-// processes in pids, a map from name to process id. The function frames returns the
-// number of frames so far.
+// callsDuring counts the system calls of the processes in pids, which maps names to process ids. It
+// returns the number of calls for each frame. The function frames returns the number of frames so far.
 func callsDuring(r *run, pids map[string]int, frames func() (uint64, error)) (float64, error) {
 	counting, err := startCounting(r, pids)
 	if err != nil {
@@ -106,7 +105,7 @@ func callsDuring(r *run, pids map[string]int, frames func() (uint64, error)) (fl
 	return float64(all[allCalls]) / float64(after-before), nil
 }
 
-// callsAcross returns the system calls per frame of two hosts under full load.
+// callsAcross returns the system calls for each frame that flows between two fully loaded hosts.
 func callsAcross(r *run) (float64, error) {
 	c := &cluster{run: r, peer: weftPeer}
 	if err := c.lay(); err != nil {

@@ -15,45 +15,44 @@ import (
 	"weft/bench/central/ovn"
 )
 
-// This file has experiments with weft-central and many hosts (package bench/central),
-// and with OVN's central components instead (package bench/central/ovn). A fleet is
-// expensive to set up. So one turn (one run of one peer) plays all scenarios of a
-// fleet. The rows of the fleet share the turn (see type session).
+// The experiments below use many hosts. They measure weft-central with package bench/central, and
+// OVN's central components with package bench/central/ovn. Starting so many hosts takes long.
+// Therefore one turn (one run of one peer) runs all scenarios of a fleet, and each row of the fleet
+// takes its values from it (see type session).
 
 const (
-	ovnPeer = "ovn" // the OVN databases, each in a cluster of three servers, with northd
+	ovnPeer = "ovn" // the OVN databases with three servers each, and ovn-northd
 
-	// centralVerb and ovnVerb are first arguments of this program. With them, the
-	// program runs the test of one fleet. The further arguments are the same as for
-	// central.Command and ovn.Command.
+	// centralVerb and ovnVerb are values of this program's first argument. With them, the program
+	// tests one fleet. The other arguments are those of central.Command and ovn.Command.
 	centralVerb = "central"
 	ovnVerb     = "ovn"
 )
 
-// fleet is a number of hosts and ports and their topology.
+// fleet is a set of hosts with ports, and what is measured with it.
 type fleet struct {
 	name string
 	weft []string // arguments of central.Command, besides -scenarios
-	ovn  []string // arguments of ovn.Command, besides -scenarios; nil: not measured
-	// played has the scenarios that OVN plays.
+	ovn  []string // arguments of ovn.Command, besides -scenarios; nil: OVN is not measured
+	// played has the scenarios that OVN runs.
 	played   []string
 	scenario []fleetRow
 	limit    time.Duration
 }
 
-// fleetRow is a row of the report: a value that is measured in one scenario of a fleet.
+// fleetRow is a row of the report: one value that a scenario of a fleet measures.
 type fleetRow struct {
 	name     string // variant of the experiment's name
 	scenario string
-	value    string // name of the value
+	value    string // name of the value in the scenario's results
 	unit     string
 	note     string
 }
 
 const simulated = "Simulated: data planes of all hosts but 8, the delay of the network (none), the disks of the centrals (one for all three)."
 
-// fleets has all sizes of a fleet. The time limit of each is far above the time that a
-// machine with two cores needs.
+// fleets has all fleets that are measured. Each time limit is far above the time that a machine with
+// two cores needs.
 var fleets = []fleet{
 	{"1000 hosts", []string{"-hosts", "1000", "-real", "8", "-ports", "10000"}, []string{"-hosts", "1000", "-ports", "10000"}, []string{"load"}, []fleetRow{
 		{"load", "load", "every host as expected", "s", "10,000 ports in 40 networks of 250, from an empty store, with hosts that are not connected, until every host is as an oracle computes from the declaration. " + simulated + ovnNote},
@@ -90,8 +89,8 @@ var fleets = []fleet{
 	}, 15 * time.Minute},
 }
 
-// besideOVN returns a fleet that is small enough for OVN. Weft and OVN run all of OVN's
-// scenarios with the arguments args. Weft also has 8 real hosts.
+// besideOVN returns a fleet that is small enough for OVN. Weft and OVN both run ovn.Scenarios with the
+// arguments args. Weft has 8 real hosts in addition.
 func besideOVN(name string, args []string, limit time.Duration) fleet {
 	return fleet{name, append([]string{"-real", "8"}, args...), args, ovn.Scenarios, []fleetRow{
 		{"load", "load", "every host as expected", "s", "10,000 ports in 40 networks of 250. " + simulated + ovnNote},
@@ -109,8 +108,8 @@ const ovnNote = " OVN's chassis are simulated: each has a connection, monitors c
 
 const millionNote = "1,000,000 ports in one network, whose addresses hosts ask for, on 10,000 hosts; one hub. Simulated: the store, which is in the hub's memory and is not etcd; the hosts, which are plain clients of the hub's stream without TLS. Load: until every host knows that its ports are bound. Change: 50 ports a second, each with about 50 hosts that have asked for it."
 
-// weftOnly reports whether OVN lacks the row's value, because OVN's simulated hosts
-// have no agents and send no frames.
+// weftOnly reports whether only Weft has the row's value. OVN's simulated hosts have no agents and
+// send no frames.
 func (r *fleetRow) weftOnly() bool {
 	return strings.Contains(r.value, "pings") || strings.Contains(r.value, "agent")
 }
@@ -133,9 +132,9 @@ func centralFamily() []*experiment {
 	return list
 }
 
-// session is a fleet whose results fill several rows of a report. A turn is one run with
-// one peer. The first row that is measured plays the scenarios of all chosen rows in one
-// turn, and the other rows take their values from it.
+// session is a fleet whose results fill several rows of the report. The first of these rows that is
+// measured runs the scenarios of all chosen rows in one turn (one run of one peer). The other rows
+// take their values from this turn.
 type session struct {
 	fleet
 	chosen map[string]bool // scenarios of the chosen rows
@@ -151,11 +150,10 @@ type turnKey struct {
 type turn struct {
 	result                    central.Result
 	err                       error
-	regimeBefore, regimeAfter time.Duration // cache regime
+	regimeBefore, regimeAfter time.Duration // states of the machine's caches (bench.Regime)
 }
 
-// sharedTurn returns the turn of a peer that another row of the session has already
-// played, or nil.
+// sharedTurn returns the turn of a peer if another row of the session has already run it, or nil.
 func (e *experiment) sharedTurn(peer string, run int) *turn {
 	if e.session == nil {
 		return nil
@@ -163,8 +161,8 @@ func (e *experiment) sharedTurn(peer string, run int) *turn {
 	return e.session.turns[turnKey{peer, run}]
 }
 
-// keep stores the results of a turn (one run with one peer), from which the other rows of
-// the fleet take their values. It returns the value of this row.
+// keep stores the results of a turn (one run of one peer) for the other rows of the fleet. It returns
+// the value of this row.
 func (e *experiment) keep(peer string, run int, t *turn, regimeBefore, regimeAfter time.Duration, err error) (float64, map[string]extra, error) {
 	if t == nil {
 		t = &turn{err: err}

@@ -10,15 +10,15 @@ import (
 	"weft/api"
 )
 
-// This file has a client that adds flows at a steady rate, in a process of its own.
+// The functions below are a client that adds flows at a constant rate, in a process of its own.
 
 // changeVerb is the argument that starts the client.
 const changeVerb = "flow-changes"
 
-// number of flows per second
+// changesRate is the number of flows that the client adds per second.
 const changesRate = 10_000
 
-// changesEvery is the time between two requests of the client.
+// changesEvery is the time between the starts of two requests.
 const changesEvery = 20 * time.Millisecond
 
 type changeSpec struct {
@@ -26,10 +26,10 @@ type changeSpec struct {
 	Length time.Duration
 }
 
-type changeReport struct{ Rate float64 } // number of flows added a second
+type changeReport struct{ Rate float64 } // number of flows added per second
 
-// runChanges is the main function of the client. If its requests take longer than
-// changesEvery, it sends them without a pause.
+// runChanges is the main function of the client's process. If requests take longer than changesEvery,
+// the client sends them one after the other.
 func runChanges(args []string) error {
 	var spec changeSpec
 	if err := asLoad(args, &spec); err != nil {

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// choose returns the selected experiments with the selected peers. selection is "" for
-// the headline experiments, "all", or a list of names or parts of names. peers is a
-// list of names, or "" for all. A name that matches nothing is an error.
+// choose returns the selected experiments, each with the selected peers. selection is "" for the
+// headline experiments, "all" for all, or a list of names or parts of names. peers is a list of names,
+// or "" for all. choose returns an error if a name matches nothing.
 func choose(experiments []*experiment, selection, peers string) ([]*experiment, error) {
 	var chosen []*experiment
 	for _, e := range experiments {
@@ -49,7 +49,7 @@ func selected(experiments []*experiment, e *experiment, selection string) bool {
 	}
 	words := selection
 	longestFirst := slices.SortedStableFunc(slices.Values(experiments), func(a, b *experiment) int { return len(b.name) - len(a.name) })
-	for _, other := range longestFirst { // longest names first, because a name may contain a comma
+	for _, other := range longestFirst { // names may contain commas, so longer names are matched first
 		if strings.Contains(","+words+",", ","+other.name+",") {
 			if e == other {
 				return true

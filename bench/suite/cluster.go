@@ -13,7 +13,7 @@ import (
 	"weft/bench/replica"
 )
 
-// cluster is two hosts with four guests and an overlay network between the hosts:
+// cluster is two hosts with four guests. An overlay network connects the hosts:
 //
 //	┌ host 1 ─────────────────┐           ┌ host 2 ──────────────────────┐
 //	│ 0 leader   3 client     ├u1──veth──u2  1 follower 1   2 follower 2 │
@@ -23,7 +23,7 @@ import (
 type cluster struct {
 	*run
 	peer    string
-	options []string  // command-line options of every member
+	options []string  // command-line options of each member
 	hosts   [2]string // network namespaces of the hosts
 	guests  [4]string // namespaces of the guests; unused with vhost-user
 	weft    [2]*weft  // the hosts' switches; nil for Linux

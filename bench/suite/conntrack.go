@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// This file measures connection tracking. All peers get the same flows, the same frames
-// and one core. The rows "established" and "without" differ only in the action ct.
+// The functions below measure connection tracking. All switches get the same flows, the same frames
+// and one core. The flows of the rows "established" and "without" differ only in the action ct.
 
 func conntrackFamily() []*experiment {
 	peers := []string{weftPeer, ovsPeer}
@@ -37,7 +37,7 @@ func conntrackFamily() []*experiment {
 	return list
 }
 
-// trackHow says whether flows track connections, and with NAT.
+// trackHow says whether flows track connections, and whether they also translate addresses (NAT).
 type trackHow string
 
 const (
@@ -46,8 +46,8 @@ const (
 	translated trackHow = "snat"
 )
 
-// trackFlows returns a function with the flows for connections from guest 0 to guest 1.
-// If fresh is set, the answers are not tracked.
+// trackFlows returns a function that returns the flows for connections from guest 0 to guest 1. If
+// fresh is set, the flows do not track the answers.
 func trackFlows(mode trackHow, fresh bool) func(guest func(int) string, _ string) []string {
 	return func(guest func(int) string, _ string) []string {
 		a, b := guest(0), guest(1)
@@ -71,9 +71,9 @@ func trackFlows(mode trackHow, fresh bool) func(guest func(int) string, _ string
 	}
 }
 
-// trackGuestsDo runs the guests on a new switch. While all connections have traffic, it
-// calls the function meanwhile, unless nil. The argument of meanwhile is the switch's
-// memory before the guests started.
+// trackGuestsDo starts a switch and the guests, and returns the guests' report. If meanwhile is not
+// nil, trackGuestsDo calls it when all connections have been used and still have traffic. empty is the
+// switch's memory before the guests started.
 func trackGuestsDo(r *run, peer string, guests int, flows func(func(int) string, string) []string, spec trackSpec, meanwhile func(sw vswitch, empty memory) error) (trackReport, error) {
 	var result trackReport
 	sw := newSwitch(peer)
@@ -99,7 +99,7 @@ func trackGuestsDo(r *run, peer string, guests int, flows func(func(int) string,
 	}
 	limit := spec.Warm*8 + spec.Length + 20*time.Second
 	if spec.Fill > 0 {
-		limit += time.Minute // until the table is full
+		limit += time.Minute // in which the table becomes full
 	}
 	if err := p.waitForReport(limit, &result); err != nil {
 		return result, err
@@ -107,8 +107,8 @@ func trackGuestsDo(r *run, peer string, guests int, flows func(func(int) string,
 	return result, someCame(result.Frames + result.Full.aloneRate())
 }
 
-// measureTracked returns the frames per second on n established connections. Frames of
-// both directions count.
+// measureTracked returns the frames per second that n established connections carry, in both
+// directions together.
 func measureTracked(r *run, peer string, mode trackHow, n int) (float64, error) {
 	if peer == linuxPeer {
 		return measureBridged(r, mode, n)
@@ -122,8 +122,8 @@ func measureTracked(r *run, peer string, mode trackHow, n int) (float64, error) 
 	return result.Frames, err
 }
 
-// measureBegun returns the number of new connections per second, up to a million
-// connections.
+// measureBegun returns the number of new connections per second. It opens 1,200,000 connections, or as
+// many as possible within ten seconds.
 func measureBegun(r *run, peer string, mode trackHow) (float64, error) {
 	result, err := trackGuestsDo(r, peer, 2, trackFlows(mode, true), trackSpec{Connections: 1_200_000, Fresh: true, Length: 10 * time.Second}, nil)
 	r.note("begun", "connections", result.Count)
@@ -131,8 +131,8 @@ func measureBegun(r *run, peer string, mode trackHow) (float64, error) {
 	return result.Begun, err
 }
 
-// measureConnectionMemory returns the bytes that 1,000,000 connections take. protocol is
-// "ip" or "ipv6".
+// measureConnectionMemory returns the bytes that 1,000,000 connections take together. protocol is "ip"
+// or "ipv6".
 func measureConnectionMemory(r *run, peer, protocol string) (float64, error) {
 	var grown float64
 	spec := trackSpec{Connections: 1_000_000, IPv6: protocol == "ipv6", Warm: warmTime, Length: 2 * time.Second}
@@ -150,13 +150,13 @@ func measureConnectionMemory(r *run, peer, protocol string) (float64, error) {
 	return grown, err
 }
 
-// floodFill is the number of connections after which Weft's table is full: its default
-// limit, and more than the established connections.
+// floodFill is the number of guest 2's connections after which Weft's connection table is full. It is
+// above the table's default limit.
 const floodFill = 1<<20 + 10_000
 
-// measureFlood returns the fraction of the frame rate that remains while a third guest
-// opens 500,000 connections per second in another zone, and the table is full. The
-// fraction while the table grows is a figure of its own.
+// measureFlood measures a flood: a third guest opens 500,000 connections per second in another zone.
+// It returns the fraction of the frame rate that remains when the table is full. It notes the fraction
+// while the table grows as a secondary result.
 func measureFlood(r *run, peer string) (float64, error) {
 	flows := func(guest func(int) string, tunnel string) []string {
 		return append(trackFlows(tracked, false)(guest, tunnel),

@@ -13,34 +13,35 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// This file has the guests for connection tracking. Guest 0 sends UDP datagrams of many
-// connections. Guest 1 returns them to the sender. Guest 2, if there is one, sends TCP
-// segments that open connections. All guests share one process on guestCore.
+// The functions below are the guests for connection tracking. Guest 0 sends the UDP datagrams of many
+// connections, and guest 1 returns them. Guest 2, if there is one, sends TCP segments that open
+// connections. All guests share one process on guestCore.
 
-// trackVerb is the argument that starts the guests.
+// trackVerb is the argument with which this program runs the guests.
 const trackVerb = "track-guests"
 
 type trackSpec struct {
 	Connections int  // number of connections of guest 0
-	IPv6        bool // connections over IPv6 instead of IPv4
-	Fresh       bool // each datagram of guest 0 opens a connection
-	// lengths of the warm-up and of the measurement; if Fresh is set, only time limits
+	IPv6        bool // connections use IPv6 instead of IPv4
+	Fresh       bool // each datagram of guest 0 opens a new connection
+	// Warm and Length are the lengths of the warm-up and of the measurement. With Fresh, Length is
+	// only the time limit.
 	Warm, Length time.Duration
-	// PerSecond is the number of segments per second of guest 2 in every second slice of
-	// time (slices.go); 0: no guest 2. Until guest 2 has sent Fill segments, the slices
-	// count as growth of the table. Length begins afterwards.
+	// PerSecond is the number of segments that guest 2 sends per second, in every second slice of time
+	// (slices.go). 0 means that there is no guest 2. Until guest 2 has sent Fill segments, the table
+	// grows. After that, the table is full, and Length begins.
 	PerSecond, Fill int
 }
 
-// warmWord is printed once every connection has been used.
+// The guests print warmWord when every connection has been used.
 const warmWord = "warm"
 
 type trackReport struct {
-	Frames float64 // number of frames a second that the guests received
+	Frames float64 // with Fresh: number of connections opened per second
 	Begun  float64 // connections opened a second, if Fresh is set
-	Count  float64 // number of opened connections, if Fresh is set
-	Stall  float64 // longest time in seconds without a frame while the guests had their core
-	// With guest 2, instead of Frames: while the table grows, and with a full table.
+	Count  float64 // with Fresh: number of opened connections
+	Stall  float64 // longest time in seconds in which no frame arrived although the guests had their core
+	// With guest 2, these replace Frames: rates while the table grows, and when it is full.
 	Growing, Full attackReport
 }
 
@@ -54,9 +55,8 @@ const (
 	udp6At       = 54
 )
 
-// setConnection writes the addresses and ports of connection i. It has one of the
-// source addresses from 10.0.0.1 on, one of 4,096 source ports, and the destination
-// 10.128.0.1.
+// setConnection writes the addresses and ports of connection i into an IPv4 frame. Sources begin at
+// 10.0.0.1, with 4,096 source ports for each address. The destination is 10.128.0.1.
 func setConnection(f []byte, i uint32) {
 	const to = 10<<24 | 128<<16 | 1
 	src := uint32(10<<24|1) + i>>12
@@ -68,8 +68,8 @@ func setConnection(f []byte, i uint32) {
 	binary.BigEndian.PutUint16(f[checksumAt:], ^uint16(sum+sum>>16))
 }
 
-// setConnection6 writes the addresses of connection i: the source from fd00::1 on, and
-// the destination fd01::1. It sets the UDP checksum, which IPv6 requires (RFC 8200
+// setConnection6 writes the addresses and ports of connection i into an IPv6 frame. Sources begin at
+// fd00::1, and the destination is fd01::1. It sets the UDP checksum, which IPv6 requires (RFC 8200
 // section 8.1).
 func setConnection6(f []byte, i uint32) {
 	const size = frameBytes - udp6At
@@ -98,7 +98,8 @@ func answer6(f []byte) {
 	binary.BigEndian.PutUint32(f[udp6At:], p<<16|p>>16)
 }
 
-// answer swaps the source and the destination of a frame. The checksums stay correct.
+// answer swaps the source and the destination of a frame. The checksums stay correct, because they are
+// sums of the same words.
 func answer(f []byte) {
 	a := binary.BigEndian.Uint64(f[addressesAt:])
 	binary.BigEndian.PutUint64(f[addressesAt:], a<<32|a>>32)
@@ -123,7 +124,7 @@ type trackGuests struct {
 	load     *vhosttest.Load
 	attacker *vhosttest.Guest
 	segment  []byte // SYN segment that guest 2 sends
-	next     uint32 // next connection of guest 0
+	next     uint32 // next connection that guest 0 uses
 	count    uint32 // number of connections of guest 0
 	fresh    bool
 	ipv6     bool
@@ -171,7 +172,8 @@ func (g *trackGuests) vary(guest int, frame []byte, _ uint32) {
 	}
 }
 
-// synSegment returns a TCP SYN to 10.128.0.1 without source, ports and checksums.
+// synSegment returns a TCP SYN to 10.128.0.1. Its source address, ports and checksums are still to be
+// filled in.
 func synSegment() []byte {
 	f := make([]byte, 60)
 	copy(f, []byte{0x52, 0x54, 0, 0, 0, 2, 0x52, 0x54, 0, 0, 0, 3, 8, 0, 0x45, 0, 0, 46, 0, 0, 0, 0, 64, 6, 0, 0, 0, 0, 0, 0, 10, 128, 0, 1})
@@ -188,7 +190,7 @@ func (g *trackGuests) attack() bool {
 	binary.BigEndian.PutUint32(f[portsAt:], uint32(g.random>>32)&0xffff0000|80)
 	f[checksumAt], f[checksumAt+1], f[50], f[51] = 0, 0, 0, 0
 	binary.BigEndian.PutUint16(f[checksumAt:], ^sum16(0, f[14:34]))
-	// the checksum covers the pseudo header
+	// The checksum covers the pseudo header, too.
 	binary.BigEndian.PutUint16(f[50:], ^sum16(6+26, f[addressesAt:60]))
 	tx := g.attacker.Tx[0]
 	tx.Reclaim()
@@ -214,10 +216,10 @@ func (g *trackGuests) run(spec *trackSpec) (r trackReport) {
 		r.Frames = r.Begun
 		return r
 	}
-	for at := uint32(0); ; { // repeat until every connection was used
+	for at := uint32(0); ; { // until every connection has been used
 		g.circulate(spec.Warm, 0)
 		if at >= g.next {
-			break // guest 0 has now used every connection at least once
+			break // the counter has started again, so every connection was used
 		}
 		at = g.next
 	}
@@ -247,16 +249,16 @@ func (g *trackGuests) attackInSlices(spec *trackSpec, r *attackReport, done func
 	})
 }
 
-// longestPoll is the longest time between two polls while the guests have their core. A longer
-// gap does not count as a stall of the switch: another process had the core.
+// longestPoll is the longest time between two polls of guests that have their core. A longer gap means
+// that another process had the core. It does not count as a stall of the switch.
 const longestPoll = 200 * time.Microsecond
 
-// uncountedConnections is the number of connections at the start during which no pause counts as a stall
-// of the switch. Their frames miss in the flow cache and wait until control has installed megaflows.
+// uncountedConnections is the number of connections at the start for which stalls do not count. Their
+// frames miss in the flow cache and wait until control has installed megaflows.
 const uncountedConnections = 10_000
 
-// circulate runs the guests for the time d, or until all fresh connections are open. It
-// returns the numbers of frames that guests 0 and 1 have received.
+// circulate runs the guests for the time d. With Fresh, it returns earlier if all connections have
+// been opened. frames has the numbers of frames that guests 0 and 1 have received.
 func (g *trackGuests) circulate(d time.Duration, perSecond int) (frames [2]float64, elapsed time.Duration) {
 	begin := time.Now()
 	replaced, lastReplaced := g.load.Totals().Lost, begin

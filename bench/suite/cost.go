@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// costOf returns the time in seconds that the switch's core needs for a frame. The
-// measurement takes half of d.
+// costOf returns how many seconds the switch's core needs for a frame. It measures for half of d.
 func costOf(sw vswitch, d time.Duration) (float64, error) {
 	switch sw := sw.(type) {
 	case *weft:
@@ -45,8 +44,8 @@ func costOf(sw vswitch, d time.Duration) (float64, error) {
 	return 0, fmt.Errorf("%T does not measure its time for a frame", sw)
 }
 
-// tscHz returns the frequency of the time stamp counter, half of the kernel's
-// BogoMIPS.
+// tscHz returns the frequency of the CPU's time stamp counter. It is half of the BogoMIPS value in
+// /proc/cpuinfo.
 func tscHz() float64 {
 	text, _ := os.ReadFile("/proc/cpuinfo")
 	m := regexp.MustCompile(`bogomips\s*: ([0-9.]+)`).FindStringSubmatch(string(text))

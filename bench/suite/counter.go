@@ -14,8 +14,8 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// counter is an XDP program that counts and drops the frames of a device, the
-// cheapest receiver.
+// counter is an XDP program that counts and drops the frames that a device receives. No other receiver
+// takes less CPU time.
 type counter struct {
 	frames   *ebpf.Map
 	attached link.Link
@@ -44,7 +44,7 @@ func (r *run) countAt(ns, dev string) (*counter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("counter: %w", err)
 	}
-	defer program.Close() // the attached link keeps the program loaded
+	defer program.Close() // the link keeps the program loaded
 	handle, err := netns.GetFromName(ns)
 	if err != nil {
 		return nil, err
@@ -59,8 +59,8 @@ func (r *run) countAt(ns, dev string) (*counter, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A veth can send with XDP only if its peer has NAPI enabled. An XDP program on the
-	// peer enables it.
+	// A veth accepts frames from XDP only if its peer has NAPI enabled. An XDP program on the peer
+	// enables NAPI.
 	return c, inNetns(handle, func() error {
 		c.attached, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: device.Attrs().Index, Flags: link.XDPDriverMode})
 		return err

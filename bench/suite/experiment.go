@@ -4,21 +4,21 @@ package main
 
 import "time"
 
-// experiment is one row of the report. It is measured for each peer (switch).
+// experiment is one row of the report. It is measured for each of its peers (switches).
 type experiment struct {
-	name            string   // unique name family/variant
-	unit            string   // unit of the result without an SI prefix
+	name            string   // unique name of the form family/variant
+	unit            string   // unit of the result, without SI prefix
 	smallerIsBetter bool     // a smaller result is better
-	peers           []string // the first peer is Weft
+	peers           []string // the first one is weftPeer or a variant of it
 
-	// measure measures one peer once. Everything that it starts ends with it, at the
-	// latest through run.atEnd.
+	// measure runs the experiment once with one peer. Everything that it starts ends when the run
+	// ends, at the latest by run.atEnd.
 	measure func(r *run, peer string) (float64, error)
 
 	note  string        // what the row measures and what it simulates; may be empty
-	limit time.Duration // time limit of one run; 0: the suite's time limit
-	// session is set for rows that share their turns (runs of one peer). For such rows,
-	// measure plays a turn, and pick returns the row's result from it.
+	limit time.Duration // time limit of one run; 0: the default limit
+	// session is set for rows that share their turns. A turn is one run of one peer. For such a row,
+	// measure runs a turn, and pick takes the row's result from a turn.
 	session  *session
 	scenario string // scenario of the session's fleet
 	pick     func(t *turn) (float64, map[string]extra, error)
@@ -55,8 +55,8 @@ func experiments() []*experiment {
 	return list
 }
 
-// headline names the experiments that run without the option -scenario. Five runs of
-// each peer take about 25 minutes. All experiments take more than an hour.
+// headline names the experiments that run without the option -scenario. With five runs of each peer,
+// they take about 25 minutes. All experiments together take more than an hour.
 var headline = []string{
 	"vhost-pair/64", "vhost-pair/1500", "vhost-flows/10000",
 	"vhost-touched/64", "vhost-touched/1500", "vhost-touched-flows/20000",

@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// This file measures flow tables. All peers get the same flow tables and the same
-// frames.
+// The functions below measure flow tables. All peers get the same flow tables and the same frames.
 
 func flowsFamily() []*experiment {
 	peers := []string{weftPeer, ovsPeer}
@@ -44,7 +43,7 @@ func flowsFamily() []*experiment {
 	return list
 }
 
-// runPair runs the task spec on a new switch, with two guests and extra further ones.
+// runPair starts a switch, two guests and extra more guests. It returns the guests' report.
 func runPair(r *run, peer string, s *rules, spec guestsSpec, extra int) (guestsReport, error) {
 	var result guestsReport
 	for way, sent := range s.sent {
@@ -67,8 +66,8 @@ func runPair(r *run, peer string, s *rules, spec guestsSpec, extra int) (guestsR
 	return result, someCame(result.Frames + result.Sliced.aloneRate())
 }
 
-// warmTime is how long frames flow before they count. warmPerFlow is added for each
-// megaflow, because a switch may need several rounds to install all of them.
+// warmTime is how long frames flow before they count. For each megaflow, warmPerFlow is added to it,
+// because some switches do not install all megaflows in the first round.
 const (
 	warmTime      = 500 * time.Millisecond
 	warmPerFlow   = 20 * time.Microsecond
@@ -85,8 +84,8 @@ func measureRules(r *run, peer string, s *rules) (float64, error) {
 	return result.Frames, nil
 }
 
-// measureMisses measures a switch with empty flow caches. It sends one frame of each of
-// 100,000 flows.
+// measureMisses returns the frames per second of a switch whose flow caches are empty. Each frame
+// belongs to another of 100,000 flows.
 func measureMisses(r *run, peer string) (float64, error) {
 	s := exactRules(100_000)
 	result, err := runPair(r, peer, s, guestsSpec{Until: 100_000, Length: 10 * time.Second}, 0)
@@ -132,7 +131,7 @@ func measureInstall(r *run, peer string, bundle bool) (float64, error) {
 		return 0, err
 	}
 	took := time.Since(began)
-	time.Sleep(2 * time.Second) // time for the allocator to free memory
+	time.Sleep(2 * time.Second) // time for the allocator to return memory to the kernel
 	after, err := sw.(resident).resident()
 	if err != nil {
 		return 0, err
@@ -143,8 +142,8 @@ func measureInstall(r *run, peer string, bundle bool) (float64, error) {
 	return took.Seconds(), nil
 }
 
-// measureAttack returns the fraction of two guests' frame rate that remains while a
-// third guest creates masks (CVE-2019-25076).
+// measureAttack returns the fraction of two guests' frame rate that remains while a third guest makes
+// the switch create masks (CVE-2019-25076).
 func measureAttack(r *run, peer string, perSecond int) (float64, error) {
 	s := attackRules()
 	spec := guestsSpec{Warm: 2 * time.Second, Length: attackLengths * r.length, Attack: filepath.Join(r.dir, "attack"), PerSecond: perSecond}

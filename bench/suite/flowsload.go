@@ -16,23 +16,23 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// This file has the guests for the flow table experiments. Guests 0 and 1 exchange
-// frames of many flows. Guest 2, if there is one, sends at a given rate. All guests
-// share one process on guestCore.
+// The functions below are the guests for the flow table experiments. Guests 0 and 1 exchange frames of
+// many flows. Guest 2, if there is one, sends attack frames at a given rate. All guests share one
+// process on guestCore.
 
-// guestsVerb is the argument that starts the guests.
+// guestsVerb is the argument with which this program runs the guests.
 const guestsVerb = "flow-guests"
 
 type guestsSpec struct {
-	// Flows has the paths of two files of tuples (UDP flows): first of guest 0, then of
-	// guest 1.
+	// Flows has the paths of two files with tuples (UDP flows). Guest 0 sends the flows in the first
+	// file, and guest 1 those in the second.
 	Flows [2]string
-	// Until is the number of received frames that ends the run; 0: the run ends after
-	// the time Length.
+	// Until is the number of received frames after which the run ends. If Until is 0, the run ends
+	// after Length.
 	Until        uint64
 	Warm, Length time.Duration
-	// Attack is the path of a file with the flows of guest 2, which sends PerSecond
-	// frames per second in every second slice of time, see slices.go.
+	// Attack is the path of a file with the flows of guest 2. Guest 2 sends PerSecond frames per
+	// second, in every second slice of time (slices.go).
 	Attack    string
 	PerSecond int
 }
@@ -41,10 +41,10 @@ type guestsReport struct {
 	Frames  float64 // frames per second that guests 0 and 1 received
 	Seconds float64
 	Lost    int64
-	Sliced  attackReport // with guest 2, instead of Frames
+	Sliced  attackReport // with guest 2, this replaces Frames
 }
 
-// tuple identifies a UDP flow. In a file it takes tupleBytes bytes.
+// tuple identifies a UDP flow. A file has tupleBytes bytes for it.
 type tuple struct {
 	src, dst         uint32
 	srcPort, dstPort uint16
@@ -68,8 +68,8 @@ func writeTuples(path string, flows []tuple) error {
 	return os.WriteFile(path, b, 0o644)
 }
 
-// headers has the bytes of each flow that vary between flows: IPv4 checksum, addresses
-// and ports.
+// headers has, for each flow, the header bytes that differ between flows: IPv4 checksum, addresses and
+// ports.
 type headers [][headerBytes]byte
 
 const (
@@ -86,7 +86,7 @@ func readHeaders(path string) (headers, error) {
 	for i := range list {
 		h := &list[i]
 		copy(h[2:], b[i*tupleBytes:][:tupleBytes])
-		// sum of the constant header fields of a 64-byte frame
+		// sum of the header fields that are the same in all 64-byte frames
 		sum := uint32(0x4500 + frameBytes - 14 + 64<<8 + 17)
 		for at := 2; at < 10; at += 2 {
 			sum += uint32(binary.BigEndian.Uint16(h[at:]))
@@ -118,7 +118,7 @@ type flowGuests struct {
 	attacker *vhosttest.Guest
 	frames   headers // header bytes of the frames of guest 2
 	next     int     // index of the next frame in frames
-	replaced int64   // number of frames that were sent again in place of lost ones
+	replaced int64   // number of frames that Load.Replace has sent in place of lost ones
 	idle     bool    // no frame has returned yet
 	template [frameBytes]byte
 }
@@ -157,7 +157,7 @@ func newFlowGuests(spec *guestsSpec, sockets []string) (*flowGuests, error) {
 	return g, attachAll(sockets, all)
 }
 
-// fillTemplate writes the constant header bytes of guest 2's frames.
+// fillTemplate writes the header bytes that all frames of guest 2 share.
 func (g *flowGuests) fillTemplate() {
 	f := g.template[:]
 	copy(f, []byte{0x52, 0x54, 0, 0, 0, 2, 0x52, 0x54, 0, 0, 0, 3, 8, 0, 0x45, 0})
@@ -187,8 +187,8 @@ func attachAll(sockets []string, guests []*vhosttest.Guest) error {
 	return nil
 }
 
-// attachPlainly attaches without vhost-user protocol features, which some switches
-// lack.
+// attachPlainly attaches a guest without vhost-user protocol features, because some switches lack
+// them.
 func attachPlainly(f *vhosttest.FrontEnd, g *vhosttest.Guest) error {
 	offered, err := f.U64(vhosttest.GetFeatures, nil)
 	if err != nil {
@@ -223,7 +223,7 @@ func (g *flowGuests) run(spec *guestsSpec) guestsReport {
 	}
 	g.circulate(spec.Warm, 0, 0)
 	if g.attacker != nil {
-		g.circulate(spec.Warm, 0, spec.PerSecond) // time for the switch to install guest 2's masks
+		g.circulate(spec.Warm, 0, spec.PerSecond) // lets the switch install guest 2's masks
 		g.attackInSlices(spec, &r.Sliced)
 		return r
 	}
@@ -248,8 +248,8 @@ func (g *flowGuests) attackInSlices(spec *guestsSpec, r *attackReport) {
 	})
 }
 
-// circulate runs the guests for the time d. If until is not 0, circulate ends as soon
-// as this number of frames was received.
+// circulate runs the guests for the time d. If until is not 0, circulate returns as soon as the guests
+// have received this number of frames.
 func (g *flowGuests) circulate(d time.Duration, until uint64, perSecond int) (frames uint64, elapsed time.Duration) {
 	begin := time.Now()
 	idle, sent, replaced := 0, 0, begin
@@ -260,7 +260,7 @@ func (g *flowGuests) circulate(d time.Duration, until uint64, perSecond int) (fr
 			n += got
 		}
 		if g.idle {
-			begin = time.Now() // the time starts with the first frame, because attaching may be slow
+			begin = time.Now() // do not count the time to attach: the clock starts with the first frame
 			g.idle = n == 0
 		}
 		frames += uint64(n)

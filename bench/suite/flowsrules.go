@@ -7,11 +7,11 @@ import (
 	"math/rand/v2"
 )
 
-// This file has the flow tables of the flow table experiments, and frames that match
-// them.
+// The functions below return flow tables for the flow table experiments, and the flows of frames that
+// match them.
 
-// rules is a flow table in ovs-ofctl's syntax. sent has the UDP flows of guest 0 and
-// of guest 1, which the table forwards.
+// rules is a flow table in the syntax of ovs-ofctl. sent has the UDP flows that guest 0 and guest 1
+// send, all of which the table forwards.
 type rules struct {
 	flows func(guest func(int) string) []string
 	sent  [2][]tuple
@@ -25,7 +25,7 @@ func dotted(a uint32) string {
 	return fmt.Sprintf("%d.%d.%d.%d", byte(a>>24), byte(a>>16), byte(a>>8), byte(a))
 }
 
-// exactRules returns a table of n flows, each of which matches one 5-tuple.
+// exactRules returns a table of n flows. Each flow matches exactly one 5-tuple.
 func exactRules(n int) *rules {
 	s := &rules{}
 	for way := range s.sent {
@@ -46,8 +46,8 @@ func exactRules(n int) *rules {
 	return s
 }
 
-// pairRules returns 100,000 flows that match address pairs, and ten connections for
-// each flow.
+// pairRules returns a table of 100,000 flows. Each flow matches a pair of addresses, and ten
+// connections are sent through each flow.
 func pairRules() *rules {
 	s := &rules{}
 	const pairs, connections = 50_000, 10
@@ -69,8 +69,8 @@ func pairRules() *rules {
 	return s
 }
 
-// maskRules returns a table of 10,000 flows. Each destination port has its own prefix
-// lengths.
+// maskRules returns a table of 10,000 flows. It has as many destination ports as masks says. Each port
+// has its own prefix lengths of the addresses.
 func maskRules(masks int) *rules {
 	s := &rules{}
 	const total = 10_000
@@ -104,7 +104,7 @@ func maskRules(masks int) *rules {
 	return s
 }
 
-// aclRule is an entry of a firewall's access list. The first matching entry decides.
+// aclRule is an entry of a firewall's access list. The first entry that matches decides.
 type aclRule struct {
 	src, dst         uint32
 	srcBits, dstBits int
@@ -118,8 +118,8 @@ func (a *aclRule) covers(t tuple) bool {
 
 func prefix(bits int) uint32 { return ^uint32(uint64(1)<<(32-bits) - 1) }
 
-// aclRules returns a random access list of n entries and 10,000 connections that the
-// list allows. The seed is fixed.
+// aclRules returns a random access list of n entries, and 10,000 connections that the list allows. The
+// seed is fixed, so every call with the same n returns the same list.
 func aclRules(n int) *rules {
 	random := rand.New(rand.NewPCG(7, uint64(n)))
 	var list []aclRule
@@ -141,7 +141,7 @@ func aclRules(n int) *rules {
 			}
 		}
 	}
-	list = append(list[:n-1], aclRule{allow: true}) // the last entry allows everything
+	list = append(list[:n-1], aclRule{allow: true}) // the last entry allows everything else
 	s := &rules{sent: [2][]tuple{aclTuples(random, list), aclTuples(random, list)}}
 	s.flows = func(guest func(int) string) []string {
 		texts := []string{"table=0,priority=100,in_port=" + guest(0) + ",actions=load:" + "1" + "->NXM_NX_REG0[],resubmit(,1)",
@@ -206,8 +206,8 @@ func aclTuples(random *rand.Rand, list []aclRule) []tuple {
 	return out
 }
 
-// attackRules returns 64 flows in each direction between guests 0 and 1, and an access
-// list for guest 2. Each entry of the list matches one address or one port.
+// attackRules returns 64 flows in each direction between guests 0 and 1, and an access list for guest
+// 2. Each entry of this list matches a single address or port.
 func attackRules() *rules {
 	s := exactRules(128)
 	pair := s.flows
@@ -223,8 +223,8 @@ func attackRules() *rules {
 	return s
 }
 
-// attackTuples returns flows that each need a mask of their own. The mask depends on
-// the first bit that differs from the access list, in each of four fields.
+// attackTuples returns flows that each need a megaflow with another mask. In each of four fields, the
+// mask reaches to the first bit that differs from the access list's entry.
 func attackTuples() []tuple {
 	random := rand.New(rand.NewPCG(11, 1))
 	differ := func(value uint32, width, offset int) uint32 {

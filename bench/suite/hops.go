@@ -11,14 +11,15 @@ import (
 	"time"
 )
 
-// These experiments divide the time of one UDP datagram of 1,400 bytes into hops
-// (sections of its path), like bench/hops. The path has connection tracking, NAT, a
-// filter and VXLAN, and ends at a veth.
+// The experiments below divide the time of one UDP datagram of 1,400 bytes into hops: sections of its
+// path, as bench/hops does. The path has connection tracking, NAT, a filter and VXLAN, and ends at a
+// veth.
 //
-// For Linux, a profile by perf divides the time of a sendto call to the vxlan device.
-// For Weft, the hops are the stages of a worker's poll, without the guest's own time.
+// For Linux, a profile by perf divides the time of a sendto call, from the call to the vxlan device.
+// For Weft, the hops are the stages of a worker's poll. The time that the guest itself takes is not
+// included.
 
-// hopsSize is the payload of a datagram in bytes.
+// hopsSize is the length of a datagram's payload in bytes.
 const hopsSize = 1400
 
 func hopsFamily() []*experiment {
@@ -47,8 +48,8 @@ func hopsFamily() []*experiment {
 	return list
 }
 
-// Variants of the experiment: no cached flow, one frame in a batch, frames without
-// pauses, and a guest with shared memory instead of a tap.
+// The variants of the experiment: frames whose flow the switch has not cached, single frames, frames
+// without pauses (of new connections or of known ones), and a vhost-user guest instead of a tap.
 const (
 	hopsUnknown = "first frame, flow unknown"
 	hopsAlone   = "later frame, alone"
@@ -64,7 +65,7 @@ const (
 	hopsSingles             = 40     // number of frames that a run sends one by one
 )
 
-// hopsFlows have the same effect as the rules in the recordings of bench/hops.
+// hopsFlows have the same effect as the rules that bench/hops recorded.
 const hopsFlows = `table=0,priority=10,udp,actions=ct(table=1,zone=7,nat)
 table=0,priority=9,actions=drop
 table=1,priority=10,ct_state=+trk+new,udp,actions=ct(commit,zone=7,nat(src=10.0.0.1)),output:vx
@@ -97,8 +98,8 @@ func weftHops(r *run, variant string) (float64, error) {
 	return traceHops(r, w, sw, guest, flows, variant)
 }
 
-// vhostHops returns the time that a frame takes at full load. It is the inverse of the
-// frame rate at the far end.
+// vhostHops returns the time that each frame takes at full load, which is the inverse of the frame
+// rate at the far end.
 func vhostHops(r *run) (float64, error) {
 	w, err := newSite(r)
 	if err != nil {
@@ -132,9 +133,9 @@ func addressHops(dev, netns string) error {
 	})
 }
 
-// traceHops measures the time of each stage with a live trace, which slows the worker
-// down. For frames without pauses, it therefore measures the total time in a second
-// run.
+// traceHops measures the time of each stage with a live trace. The trace slows the worker down. For
+// frames without pauses, traceHops therefore measures the total time in a run without trace, and
+// scales the stages to it.
 func traceHops(r *run, w *site, sw *weft, guest, flows, variant string) (float64, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -143,7 +144,7 @@ func traceHops(r *run, w *site, sw *weft, guest, flows, variant string) (float64
 	send := func(args ...string) error {
 		return runCommands(nil, [][]string{netnsCommand(guest, append([]string{self, hopsVerb, "-core", fmt.Sprint(guestCore)}, args...)...)})
 	}
-	if variant != hopsUnknown { // installs the megaflows of both directions
+	if variant != hopsUnknown { // let the switch install the megaflows of both directions
 		if err := send("-count", "20", "-pause", "5ms"); err != nil {
 			return 0, err
 		}
@@ -185,7 +186,8 @@ func traceHops(r *run, w *site, sw *weft, guest, flows, variant string) (float64
 	return r.noteParts(parts, total), nil
 }
 
-// busyOf runs work and returns the worker's busy seconds per arrived frame.
+// busyOf runs work. It returns how many seconds the worker was busy for each frame that arrived at the
+// far end.
 func busyOf(w *site, sw *weft, work func() error) (float64, error) {
 	before, err := sw.worker()
 	if err != nil {

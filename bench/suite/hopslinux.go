@@ -12,8 +12,7 @@ import (
 	"weft/bench/hops"
 )
 
-// linuxHops measures the time of a datagram on the kernel's path, from the sendto
-// call to the veth.
+// linuxHops measures the time that a datagram takes in the kernel, from the sendto call to the veth.
 func linuxHops(r *run, variant string) (float64, error) {
 	w, err := newSite(r)
 	if err != nil {
@@ -62,8 +61,8 @@ func linuxHops(r *run, variant string) (float64, error) {
 	return ns / 1e9, r.noteShares(w, send, ns/1e9)
 }
 
-// noteShares runs a command under perf, and divides total among the hops in
-// proportion to perf's samples.
+// noteShares runs a command under perf. It divides the time total among the hops in proportion to
+// perf's samples.
 func (r *run) noteShares(w *site, args []string, total float64) error {
 	data := filepath.Join(r.dir, "perf.data")
 	record := netnsCommand(w.netns, append([]string{"perf", "record", "-q", "-e", "cpu-clock", "-F", "19997", "-g", "-o", data, "--"}, args...)...)

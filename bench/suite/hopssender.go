@@ -13,7 +13,7 @@ import (
 	"weft/internal/cpu"
 )
 
-// hopsVerb is the argument that starts the sender of UDP datagrams.
+// hopsVerb is the argument with which this program sends UDP datagrams.
 const hopsVerb = "send-datagrams"
 
 func sendDatagrams(args []string) error {

@@ -13,13 +13,12 @@ import (
 	"weft/api"
 )
 
-// This file measures the time of each stage of a worker's poll with a live trace.
+// The functions below measure the time of each stage of a worker's poll with a live trace.
 
 // hopsTap matches the frames of the guest behind the tap port g.
 const hopsTap = "udp,in_port=g"
 
-// stagesOf traces frames while work runs. It returns the seconds of each stage per
-// frame.
+// stagesOf traces frames while work runs. It returns how many seconds each stage takes for a frame.
 func stagesOf(r *run, sw *weft, match string, work func() error) (map[string]float64, error) {
 	trace, err := r.start("trace", filepath.Join(r.bin, "weft"), "--socket", sw.socket, "--json", "trace", "--live", match, "-c", "0")
 	if err != nil {
@@ -34,8 +33,8 @@ func stagesOf(r *run, sw *weft, match string, work func() error) (map[string]flo
 	return addStages(trace.output())
 }
 
-// noteParts records the times of the hops and returns their sum. If total is not 0, it
-// scales the times so that their sum is total.
+// noteParts notes the times of the hops and returns their sum. If total is not 0, noteParts scales the
+// times so that their sum is total.
 func (r *run) noteParts(parts map[string]float64, total float64) float64 {
 	sum := 0.0
 	for _, part := range parts {
@@ -50,8 +49,8 @@ func (r *run) noteParts(parts map[string]float64, total float64) float64 {
 	return total
 }
 
-// addStages returns the time of each stage in seconds per frame, from the output of a
-// trace. The stage upcall is the wait for control.
+// addStages reads the output of a trace, and returns how many seconds each stage takes for a frame.
+// The stage upcall is the time in which a frame waits for control.
 func addStages(trace string) (map[string]float64, error) {
 	type batch struct {
 		worker int
@@ -63,7 +62,7 @@ func addStages(trace string) (map[string]float64, error) {
 	for scan.Scan() {
 		var c api.Captured
 		if json.Unmarshal(scan.Bytes(), &c) != nil || c.Trace == nil || c.Verdict != api.VerdictSent {
-			continue // skips messages and recirculated frames
+			continue // a message, or a frame that is recirculated and not sent yet
 		}
 		flow := c.Flow[strings.Index(c.Flow, "tp_dst="):]
 		if c.HeldUS > 0 {
@@ -78,7 +77,7 @@ func addStages(trace string) (map[string]float64, error) {
 			}
 		}
 	}
-	if len(flows) > 0 { // a frame that waits for control counts once
+	if len(flows) > 0 { // the trace shows a frame again after its wait for control, so count flows
 		frames = len(flows)
 	}
 	if frames == 0 {

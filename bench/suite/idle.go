@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// The CPU time of a switch without traffic.
+// The functions below measure the CPU time of a switch without traffic.
 
 func idleFamily() []*experiment {
 	return []*experiment{{name: "idle/two guests connected", unit: "% of a core", smallerIsBetter: true, peers: []string{weftPeer, ovsPeer, testpmdPeer}, measure: measureIdle}}
@@ -41,11 +41,11 @@ func measureIdle(r *run, peer string) (float64, error) {
 
 func idleTime(r *run) time.Duration { return 10 * r.length }
 
-// ranFor returns the CPU time of processes from schedstat, in nanoseconds. Clock
-// ticks are too coarse here.
+// ranFor returns the CPU time of processes, from schedstat in nanoseconds. Clock ticks would be too
+// coarse.
 func ranFor(pids []int) (sum time.Duration) {
 	for _, pid := range pids {
-		threads, _ := procfs.AllThreads(pid) // none after the end of the process
+		threads, _ := procfs.AllThreads(pid) // no threads after the process has ended
 		for _, t := range threads {
 			stat, _ := t.Schedstat()
 			sum += time.Duration(stat.RunningNanoseconds)

@@ -39,8 +39,8 @@ func readIperf(text string) (*iperfReport, error) {
 	return report, nil
 }
 
-// iperf returns the bits per second that guest 1 receives from guest 0. It also
-// records the machine's CPU time per gigabyte, idle polls included.
+// iperf returns the bits per second that guest 1 receives from guest 0. It also notes the machine's
+// CPU time per gigabyte, which includes polls without frames.
 func (o *overlayRig) iperf(args ...string) (float64, error) {
 	if _, err := o.start("iperf-server", netnsCommand(o.guest(1), "iperf3", "-s", "-1")...); err != nil {
 		return 0, err
@@ -48,7 +48,7 @@ func (o *overlayRig) iperf(args ...string) (float64, error) {
 	var report *iperfReport
 	var busy float64
 	seconds := max(1, int(o.length.Seconds()))
-	limit := fmt.Sprint(seconds + 10) // a time limit, because a broken path must not delay the other experiments
+	limit := fmt.Sprint(seconds + 10) // a broken path must not delay the other experiments
 	client := netnsCommand(o.guest(0), append([]string{"timeout", limit, "iperf3", "-c", overlayAddress(1), "-J", "-t", fmt.Sprint(seconds)}, args...)...)
 	if err := eventually(5*time.Second, func() error {
 		before := busySeconds(allCores)
@@ -73,13 +73,13 @@ func (o *overlayRig) iperf(args ...string) (float64, error) {
 	return bits, nil
 }
 
-// allCores stands for all cores in busySeconds.
+// allCores makes busySeconds return the time of all cores.
 const allCores = -1
 
-// busySeconds returns the busy time of a core, or of all cores, since the machine's
+// busySeconds returns how many seconds a core, or all cores together, were busy since the machine's
 // start.
 func busySeconds(core int) float64 {
-	fs, _ := procfs.NewDefaultFS() // the error comes again from Stat
+	fs, _ := procfs.NewDefaultFS() // an error here means that Stat returns one, too
 	stat, _ := fs.Stat()
 	c := stat.CPU[int64(core)]
 	if core == allCores {

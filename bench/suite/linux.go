@@ -2,12 +2,12 @@
 
 package main
 
-// This file sets up the kernel as a switch: it connects guests of two hosts through a
-// bridge and a vxlan device.
+// The functions below set up the kernel as a switch. A bridge and a vxlan device connect the guests of
+// two hosts.
 
 const linuxPeer = "linux"
 
-// linuxBridge returns commands for a bridge with a vxlan device.
+// linuxBridge returns the commands that create a bridge with a vxlan device.
 func linuxBridge(netns, local, remote string) [][]string {
 	return [][]string{
 		{"ip", "-n", netns, "link", "add", "br0", "type", "bridge"},
@@ -17,7 +17,8 @@ func linuxBridge(netns, local, remote string) [][]string {
 	}
 }
 
-// linuxRules returns commands for iptables rules that track the bridge's frames.
+// linuxRules returns the commands that add iptables rules, which track the connections of the bridge's
+// frames.
 func linuxRules(netns string) [][]string {
 	return [][]string{
 		netnsCommand(netns, "sysctl", "-qw", "net.bridge.bridge-nf-call-iptables=1"),

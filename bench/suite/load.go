@@ -15,12 +15,12 @@ import (
 	"weft/internal/cpu"
 )
 
-// This file starts processes of guests: this program with a special first argument. The
-// task of such a process is JSON in the second argument. Its result is JSON in the last
-// line of output.
+// The functions below start processes of guests. Such a process is this program with a special first
+// argument. Its task is JSON in the second argument. It prints its result as JSON in the last line of
+// its output.
 
-// startLoad starts a process of guests, which ends with the run. It does not wait for
-// the switch.
+// startLoad starts a process of guests. The process ends with the run. startLoad does not wait until
+// the switch has attached the guests.
 func startLoad(r *run, verb string, guests int, spec any) (*process, error) {
 	var sockets []string
 	for i := range guests {
@@ -47,7 +47,8 @@ func (p *process) waitForWord(word string, limit time.Duration) error {
 	})
 }
 
-// waitForReport waits for the end of the process, and decodes its last line into report.
+// waitForReport waits until the process has ended, and decodes the last line of its output into
+// report.
 func (p *process) waitForReport(limit time.Duration, report any) error {
 	p.wait(limit)
 	lines := strings.Split(strings.TrimSpace(p.output()), "\n")
@@ -64,8 +65,8 @@ func someCame(rate float64) error {
 	return nil
 }
 
-// asLoad prepares a process of guests. args has the task, which asLoad decodes into
-// spec, and the guests' sockets. asLoad pins the calling thread to guestCore.
+// asLoad prepares a process of guests. It decodes the task in args into spec, and pins the calling
+// thread to guestCore. args also has the guests' sockets.
 func asLoad(args []string, spec any) error {
 	if err := json.Unmarshal([]byte(args[0]), spec); err != nil {
 		return err

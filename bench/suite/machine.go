@@ -40,8 +40,7 @@ func weftVersion() string {
 	return strings.TrimSpace(out)
 }
 
-// hugePages reserves huge pages for DPDK. The returned function restores the old
-// number.
+// hugePages reserves huge pages for DPDK. The function that it returns restores the previous number.
 func hugePages(pages int) (restore func(), err error) {
 	const file = "/proc/sys/vm/nr_hugepages"
 	before, err := os.ReadFile(file)
@@ -73,11 +72,11 @@ func hugePages(pages int) (restore func(), err error) {
 	return restore, nil
 }
 
-// inNetns runs f on a thread in a network namespace.
+// inNetns runs f on a thread that is in the network namespace ns.
 func inNetns(ns netns.NsHandle, f func() error) error {
 	result := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // without UnlockOSThread, the thread ends with its goroutine
+		runtime.LockOSThread() // the thread is never unlocked, so Go ends it with the goroutine
 		if err := netns.Set(ns); err != nil {
 			result <- err
 			return

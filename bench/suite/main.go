@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command suite compares Weft with other switches, its peers, on this machine and
-// prints a table. All peers do the same work with one core each, in alternating runs.
-// The command "make bench" calls this program.
+// Command suite compares Weft with other switches on this machine, and prints a table. The switches,
+// called peers, do the same work with one core each. Their runs alternate, so changes of the machine
+// affect all of them. The command "make bench" runs this program.
 package main
 
 import (
@@ -25,7 +25,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// The suite starts itself with one of these arguments for each kind of process.
+// verbs has the processes that the suite starts with this program, by first argument.
 var verbs = map[string]func(args []string) error{
 	driveVerb:  driveUplink,
 	guestsVerb: runGuests,
@@ -75,7 +75,7 @@ func list(w io.Writer, chosen []*experiment, runs int) {
 	for _, e := range chosen {
 		mark := " "
 		if slices.Contains(headline, e.name) {
-			mark = "*" // the experiment is part of the headline
+			mark = "*" // the experiment is one of the headline
 		}
 		fmt.Fprintf(w, "%s %-52s %-14s %s\n", mark, e.name, e.unit, strings.Join(e.peers, ", "))
 	}
@@ -139,7 +139,7 @@ func runSuite(o options) error {
 	return nil
 }
 
-// measure runs one experiment. The runs of its peers alternate: A B C A B C.
+// measure runs one experiment. The runs of its peers alternate: A B C, A B C.
 func measure(ctx context.Context, o options, e *experiment, index int, report *report) error {
 	row := report.row(e)
 	before, err := bench.Regime(switchCore, guestCore)

@@ -17,8 +17,8 @@ import (
 	"weft/bench/replica"
 )
 
-// memberVerb starts a member of a replicated log (package replica). Further arguments
-// are the member (0, 1, 2 or client), the four addresses, and options.
+// memberVerb is the argument with which this program runs a member of a replicated log (package
+// replica). The further arguments are the member (0, 1, 2 or client), the four addresses, and options.
 const memberVerb = "member"
 
 func runMember(args []string) error {

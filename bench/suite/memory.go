@@ -17,7 +17,7 @@ type resident interface {
 	resident() (memory, error)
 }
 
-// memory is the memory of a switch in bytes. Huge pages do not count as resident.
+// memory is the memory of a switch in bytes. resident does not include huge pages.
 type memory struct{ resident, huge float64 }
 
 func (w *weft) resident() (memory, error) { return processMemory(w.daemon) }

@@ -18,9 +18,10 @@ import (
 	"weft/bench/replica"
 )
 
-// CPU time and system calls of the processes of a run, measured with perf and /proc.
+// The functions below measure the CPU time and the system calls of a run's processes, with perf and
+// /proc.
 
-// processorTime returns the CPU time of a process, or 0 after its end.
+// processorTime returns the CPU time of a process, or 0 if it has ended.
 func processorTime(pid int) replica.CPU {
 	user, system := bench.CPUTime(pid)
 	return replica.CPU{User: user.Seconds(), System: system.Seconds()}
@@ -34,8 +35,8 @@ func (c *cluster) components() map[string]int {
 	return list
 }
 
-// countCalls counts system calls until the returned function is called. It records
-// the calls per request, and the engines' calls per received frame.
+// countCalls counts system calls until its caller calls the returned function. That function notes the
+// calls for each request, and the engines' calls for each received frame.
 func (c *cluster) countCalls() (func(int) error, error) {
 	before, err := c.frames()
 	if err != nil {
@@ -64,7 +65,7 @@ func (c *cluster) countCalls() (func(int) error, error) {
 	}, nil
 }
 
-// noteCalls records the system calls per frame: the sum, and the most frequent kinds.
+// noteCalls notes the system calls for each frame: their sum, and the kinds that are frequent enough.
 func (r *run) noteCalls(whose string, calls map[string]uint64, frames uint64) {
 	for kind, n := range calls {
 		if each := float64(n) / float64(frames); kind == allCalls || each >= leastCalls {
@@ -73,14 +74,14 @@ func (r *run) noteCalls(whose string, calls map[string]uint64, frames uint64) {
 	}
 }
 
-// leastCalls is the number of calls per frame below which a kind of system call is not
-// recorded.
+// leastCalls is a number of calls per frame. noteCalls leaves out kinds of system calls that are less
+// frequent.
 const leastCalls = 0.001
 
-// allCalls is the sum of all kinds of system calls.
+// allCalls is the name of the sum of all kinds of system calls.
 const allCalls = "calls"
 
-// callEvents returns perf's names of trace points: all system calls, and each kind
+// callEvents returns the names of perf's trace points: one for all system calls, and one for each kind
 // that a worker makes.
 func callEvents() string {
 	events := []string{"raw_syscalls:sys_enter"}
@@ -92,8 +93,8 @@ func callEvents() string {
 	return strings.Join(events, ",")
 }
 
-// counting is a running count of system calls. Each component has its own perf
-// process.
+// counting is a count of system calls that is in progress. A perf process counts those of each
+// component.
 type counting struct {
 	perfs map[string]*exec.Cmd
 	files map[string]string
@@ -120,8 +121,8 @@ func (n *counting) end() (map[string]map[string]uint64, error) {
 	counts := map[string]map[string]uint64{}
 	var errs error
 	for name, cmd := range n.perfs {
-		_ = cmd.Process.Signal(syscall.SIGINT) // perf has ended and written its file
-		_ = cmd.Wait()                         // an error is normal, because a signal has ended perf
+		_ = cmd.Process.Signal(syscall.SIGINT) // perf writes its file and ends
+		_ = cmd.Wait()                         // always an error, because a signal has ended perf
 		text, err := os.ReadFile(n.files[name])
 		if err != nil {
 			errs = errors.Join(errs, err)
@@ -137,7 +138,8 @@ func (n *counting) end() (map[string]map[string]uint64, error) {
 	return counts, errs
 }
 
-// addCalls adds the counts of perf stat to calls. It returns false if there are none.
+// addCalls adds the counts in the output of perf stat to calls. It returns false if the output has no
+// counts.
 func addCalls(calls map[string]uint64, text string) (ok bool) {
 	for line := range strings.Lines(text) {
 		words := strings.Split(line, ",")
@@ -148,7 +150,7 @@ func addCalls(calls map[string]uint64, text string) (ok bool) {
 		n, err := strconv.ParseUint(words[0], 10, 64)
 		switch {
 		case err != nil:
-			continue // this kernel does not have this kind of system call
+			continue // the kernel does not have this system call
 		case group == "raw_syscalls":
 			event, ok = allCalls, true
 		default:
@@ -159,8 +161,9 @@ func addCalls(calls map[string]uint64, text string) (ok bool) {
 	return ok
 }
 
-// sample takes a profile until the returned function is called. For each component, it
-// records the shares of kernel time, of system-call entry and exit, and of waiting.
+// sample takes a profile until its caller calls the returned function. For each component, that
+// function notes the share of time in the kernel, and the share spent in entering and leaving system
+// calls and in waiting.
 func (c *cluster) sample() (func(int) error, error) {
 	data := filepath.Join(c.dir, "perf.data")
 	cmd := exec.Command("perf", "record", "-q", "-a", "-e", "cpu-clock", "-F", "4999", "-o", data)
@@ -174,7 +177,7 @@ func (c *cluster) sample() (func(int) error, error) {
 	time.Sleep(perfStart)
 	return func(int) error {
 		_ = cmd.Process.Signal(syscall.SIGINT)
-		_ = cmd.Wait() // an error is normal, because a signal has ended perf
+		_ = cmd.Wait() // always an error, because a signal has ended perf
 		text, err := command(nil, "perf", "script", "-i", data, "-F", "pid,ip,sym")
 		if err != nil {
 			return err
@@ -190,14 +193,14 @@ func (c *cluster) sample() (func(int) error, error) {
 	}, nil
 }
 
-// leastSamples is the number of samples below which shares are not recorded.
+// leastSamples is the number of samples that a component must have. Below it, sample notes no shares.
 const leastSamples = 50
 
 type samples struct{ user, entry, waiting, kernel int }
 
 func (s *samples) sum() int { return s.user + s.entry + s.waiting + s.kernel }
 
-// bookSamples counts the samples of each component in the output of perf script.
+// bookSamples reads the output of perf script and counts the samples of each component by kind.
 func bookSamples(text string, names map[int]string) map[string]*samples {
 	booked := map[string]*samples{}
 	lines := bufio.NewScanner(strings.NewReader(text))
@@ -239,8 +242,8 @@ func hasPrefix(name string, prefixes []string) bool {
 	return false
 }
 
-// prefixes of kernel functions: entry and exit of a system call, then waiting for an
-// event
+// Prefixes of names of kernel functions: first those that enter and leave system calls, then those
+// that wait for events.
 var (
 	entryFunctions = []string{"entry_", "__entry_text", "syscall_", "do_syscall_64", "x64_sys_call", "__x64_sys_", "exit_to_user_mode",
 		"__get_user_nocheck", "srso_", "asm_", "swapgs", "error_entry", "irqentry_"}

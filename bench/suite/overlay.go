@@ -9,26 +9,25 @@ import (
 	"time"
 )
 
-// This file measures overlays. The guests are network namespaces on two hosts, which a
-// veth connects.
+// The functions below measure overlays. The guests are network namespaces on two hosts. A veth
+// connects the hosts.
 
 // overlayShape has the options of an overlay experiment.
 type overlayShape struct {
-	rules bool // tracks connections with NAT
-	card  bool // the underlay device has the offloads of the network card 82599, see cardOffloads
-	noGRO bool // GRO of the underlay device is off; the default of every driver is on
+	rules bool // iptables rules or flows track connections, with NAT
+	card  bool // the underlay device has the offloads of the network card 82599 (cardOffloads)
+	noGRO bool // GRO of the underlay device is off; it is on by default in every driver
 	spin  bool // workers poll for a second without frames before they sleep
-	// cores gives the worker of each host a core of its own. Without it, weftd uses its
-	// default, the machine's last core, so that both workers share a core and the guests
-	// have the others.
+	// If cores is set, the worker of each host has a core of its own. Otherwise weftd uses the
+	// machine's last core, its default: both workers share this core, and the guests have the others.
 	cores bool
 }
 
-// cardOffloads are the offloads of a veth that the 82599 lacks. Its driver (ixgbe_probe
-// in ixgbe_main.c of Linux 6.18) has TSO for IPv4 and IPv6, UDP segmentation, checksums
-// and GRO. It also announces segmentation in UDP tunnels, but ixgbe_features_check
-// refuses TCP over IPv4 in a tunnel unless the feature tx-tcp-mangleid-segmentation is on,
-// which is off by default.
+// cardOffloads are the offloads that a veth has and the 82599 lacks. The driver of the 82599
+// (ixgbe_probe in ixgbe_main.c of Linux 6.18) has TSO for IPv4 and IPv6, UDP segmentation, checksums
+// and GRO. It also announces segmentation in UDP tunnels. But ixgbe_features_check refuses it for TCP
+// over IPv4 in a tunnel, unless the feature tx-tcp-mangleid-segmentation is on. That feature is off by
+// default.
 var cardOffloads = []string{"tx-udp_tnl-segmentation", "off", "tx-udp_tnl-csum-segmentation", "off"}
 
 func overlayFamily() []*experiment {
@@ -36,8 +35,8 @@ func overlayFamily() []*experiment {
 	three, four := []string{weftPeer, linuxPeer, ovsXDPPeer, weftTwoCoresPeer}, []string{weftPeer, linuxPeer, ovsXDPPeer, weftTwoCoresPeer, weftXDPPeer}
 	card, cardNoGRO := overlayShape{rules: true, card: true}, overlayShape{rules: true, card: true, noGRO: true}
 	tcp1, tcp4, udp := []string{"-P", "1"}, []string{"-P", "4"}, []string{"-u", "-b", "0", "-l", "1400"}
-	// The other rows use the kernel's default, which is BBR on some machines. BBR limits
-	// the data in flight by the shortest round trip, CUBIC by losses only.
+	// The other rows use the kernel's default congestion control, which is BBR on some machines. BBR
+	// limits the data in flight by the shortest round trip, and CUBIC only by losses.
 	cubic1 := []string{"-P", "1", "-C", "cubic"}
 	rows := []struct {
 		name  string
@@ -74,8 +73,8 @@ func overlayFamily() []*experiment {
 	return list
 }
 
-// latencyFamily returns experiments with round trips over an otherwise idle overlay. The
-// worker of each host has a core of its own.
+// latencyFamily returns experiments that measure round trips over an overlay without other traffic.
+// The worker of each host has a core of its own.
 func latencyFamily() []*experiment {
 	var list []*experiment
 	for _, idle := range []string{"spin", "sleep"} {
@@ -94,27 +93,27 @@ func latencyFamily() []*experiment {
 	return list
 }
 
-// weftXDPPeer and weftPacketPeer are Weft with a fixed type of uplink port: af_xdp and af_packet. weftPeer
-// leaves the choice to type=uplink. This type takes packet sockets on a veth, because AF_XDP copies each
-// frame there.
+// weftXDPPeer and weftPacketPeer are Weft with an uplink port of a fixed type: af_xdp or af_packet.
+// weftPeer has type=uplink, which chooses. On a veth it chooses packet sockets, because AF_XDP copies
+// each frame there.
 const (
 	weftXDPPeer    = "weft-afxdp"
 	weftPacketPeer = "weft-afpacket"
-	// weftTwoCoresPeer gives the worker of each host a core of its own. weftOneCorePeer puts both workers
-	// on one core. weftPeer places the workers as overlayShape.cores says.
+	// With weftTwoCoresPeer, the worker of each host has a core of its own. With weftOneCorePeer, both
+	// workers share a core. With weftPeer, overlayShape.cores decides.
 	weftTwoCoresPeer = "weft-2cores"
 	weftOneCorePeer  = "weft-1core"
 )
 
-// uplinkTypes has the type of the uplink port of each peer that is Weft.
+// uplinkTypes has the type of the uplink port for each peer that is a variant of Weft.
 var uplinkTypes = map[string]string{weftPeer: "uplink", weftTwoCoresPeer: "uplink", weftOneCorePeer: "uplink",
 	weftXDPPeer: "af_xdp", weftPacketPeer: "af_packet"}
 
 // ovsXDPPeer is Open vSwitch's userspace datapath with AF_XDP ports.
 const ovsXDPPeer = "ovs-afxdp"
 
-// ovsOverlayTSOPeer is Open vSwitch's userspace datapath with segmentation offload,
-// which needs packet sockets. Open vSwitch 3.1 passes pings but no TCP connections.
+// ovsOverlayTSOPeer is Open vSwitch's userspace datapath with segmentation offload. The offload works
+// only with packet sockets. Open vSwitch 3.1 then forwards pings but no TCP connections.
 const ovsOverlayTSOPeer = "ovs-packet-tso"
 
 type overlayRig struct {
@@ -202,7 +201,7 @@ func (o *overlayRig) layLinux(i int) error {
 	return runCommands(nil, commands)
 }
 
-// layWeft starts Weft with one worker, on core i if the workers have cores of their own.
+// layWeft starts Weft with one worker on host i. If each worker has a core of its own, it is core i.
 func (o *overlayRig) layWeft(i int) error {
 	var options []string
 	if o.shape.spin {
@@ -232,7 +231,7 @@ func (o *overlayRig) layWeft(i int) error {
 	return runCommands(nil, [][]string{{"ip", "-n", o.guest(i), "addr", "add", overlayAddress(i) + "/24", "dev", "eth0"}})
 }
 
-// layOVS starts Open vSwitch with one poll thread on core i. AF_XDP ports have no
+// layOVS starts Open vSwitch on host i, with one poll thread on core i. Its AF_XDP ports have no
 // offloads.
 func (o *overlayRig) layOVS(i int) error {
 	tso := o.peer == ovsOverlayTSOPeer

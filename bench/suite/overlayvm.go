@@ -9,11 +9,11 @@ import (
 	"weft/e2e/lab"
 )
 
-// TCP flows between two virtual machines on one host. Without hardware
+// The functions below measure TCP between two virtual machines on one host. Without hardware
 // virtualisation, emulation takes most of the time.
 
-// ovsTSOPeer is Open vSwitch on DPDK with its fastest settings here: a poll thread
-// that sleeps, and experimental segmentation offload.
+// ovsTSOPeer is Open vSwitch on DPDK with the settings that are fastest here: a poll thread that
+// sleeps when it is idle, and the experimental segmentation offload.
 const ovsTSOPeer = "ovs-dpdk-tso"
 
 func machineFamily() []*experiment {

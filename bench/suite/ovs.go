@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// ovs is Open vSwitch's userspace datapath from Debian's packages.
+// ovs is Open vSwitch's userspace datapath, from Debian's packages.
 type ovs struct {
 	db, vswitchd *process
 	env          []string
-	settings     []string // other_config settings besides DPDK's
+	settings     []string // other_config settings in addition to DPDK's
 	dbSock, ctl  string
 }
 
@@ -45,14 +45,13 @@ func (o *ovs) up(r *run, s setup) error {
 	return runCommands(o.env, [][]string{{"ovs-ofctl", "del-flows", "br0"}, {"ovs-ofctl", "--bundle", "add-flows", "br0", flows}})
 }
 
-// ovsPort returns the OpenFlow port of guest i. The tunnel's number is higher.
+// ovsPort returns the OpenFlow port number of guest i. ovsTunnel is above all of them.
 func ovsPort(i int) int { return i + 1 }
 
 const ovsTunnel = 1000
 
-// launch starts the database and the switch. Both end with the run. place is the prefix
-// of both command lines, such as "ip netns exec NAME". core is the core of the poll
-// thread.
+// launch starts the database and the switch, which both end with the run. place is a prefix of both
+// command lines, such as "ip netns exec NAME". core is the core of the poll thread.
 func (o *ovs) launch(r *run, place []string, program string, core int, settings ...string) error {
 	home := filepath.Join(r.dir, fmt.Sprint("ovs", core))
 	if err := os.MkdirAll(home, 0o755); err != nil {
@@ -99,11 +98,11 @@ func (o *ovs) ports(r *run, s setup) error {
 	return o.tunnel(&s.site.underlay, "up -- set Interface up type=dpdk options:dpdk-devargs=net_af_xdp0")
 }
 
-// ovs-vsctl arguments for the guests' bridge
+// ovsBridge has the ovs-vsctl arguments that create the guests' bridge.
 const ovsBridge = "add-br br0 -- set bridge br0 datapath_type=netdev"
 
-// tunnel adds the tunnel's port, and a second bridge with the uplink and its
-// addresses. uplinkWords has ovs-vsctl's words for the uplink port.
+// tunnel adds the tunnel's port to the guests' bridge. It also adds a second bridge, which has the
+// uplink and its addresses. uplinkWords has the ovs-vsctl arguments for the uplink port.
 func (o *ovs) tunnel(u *underlay, uplinkWords string) error {
 	if err := o.vsctl(
 		fmt.Sprintf("add-port br0 vx -- set Interface vx type=vxlan options:key=100 options:remote_ip=%s ofport_request=%d", u.remote, ovsTunnel),

@@ -31,11 +31,11 @@ func pausesFamily() []*experiment {
 	return list
 }
 
-// machinePeer is a machine without a switch, on which two loops read the clock.
+// machinePeer is the machine without a switch: two loops only read the clock.
 const machinePeer = "bare loop"
 
-// measurePauses returns the longest time between two polls of a busy worker, rounded up
-// to the bound of its histogram bucket. Pauses that the machine causes are included.
+// measurePauses returns the longest time between two polls of a busy worker. The time is rounded up to
+// the bound of its histogram bucket. It includes pauses that the machine causes.
 func measurePauses(r *run, changing bool) (float64, error) {
 	sw := new(weft)
 	if err := r.upCirculating(sw); err != nil {
@@ -75,8 +75,8 @@ func passTime(r *run, sw *weft, length time.Duration, changing bool) error {
 // rare is the fraction of the longest times that the result "99.99 % below" leaves out.
 const rare = 1e-4
 
-// pauseBar is the length from which the report counts pauses per second. Shorter ones
-// are left out, because a bare loop runs more rounds than a worker.
+// pauseBar is the length above which the report counts pauses per second. Counts of shorter pauses
+// would not be comparable, because a bare loop makes more rounds than a worker.
 const pauseBar = 49152 * time.Nanosecond
 
 func noteGaps(r *run, gaps []uint64, seconds float64) (longest float64, err error) {
@@ -106,8 +106,8 @@ func noteGaps(r *run, gaps []uint64, seconds float64) (longest float64, err erro
 	return longest, nil
 }
 
-// measureMachine returns the longest pause of a bare loop on the worker's core. If
-// changing is set, it adds flows to an idle switch meanwhile.
+// measureMachine returns the longest pause of a bare loop on the worker's core. If changing is set, it
+// meanwhile adds flows to an idle switch.
 func measureMachine(r *run, changing bool) (float64, error) {
 	sw := new(weft)
 	if changing {
@@ -130,8 +130,8 @@ func measureMachine(r *run, changing bool) (float64, error) {
 	return noteGaps(r, gaps, length.Seconds())
 }
 
-// loopVerb starts the two bare loops in their own process, where no other goroutine
-// interrupts them.
+// loopVerb is the argument with which this program runs the two bare loops. They have a process of
+// their own, where no other goroutines interrupt them.
 const loopVerb = "bare-loops"
 
 func runLoops(args []string) error {
@@ -139,7 +139,7 @@ func runLoops(args []string) error {
 	if err := json.Unmarshal([]byte(args[0]), &length); err != nil {
 		return err
 	}
-	runtime.GOMAXPROCS(3) // Go threads for the two loops and for the goroutine that waits for them
+	runtime.GOMAXPROCS(3) // Go threads: two for the loops and one for the goroutine that waits
 	gaps, others := make([]uint64, datapath.GapBuckets), make([]uint64, datapath.GapBuckets)
 	errs := make(chan error, 2)
 	go func() { errs <- loop(switchCore, length, gaps) }()
@@ -151,7 +151,7 @@ func runLoops(args []string) error {
 }
 
 func loop(core int, length time.Duration, gaps []uint64) error {
-	runtime.LockOSThread() // without UnlockOSThread, the thread ends with its goroutine
+	runtime.LockOSThread() // the thread is never unlocked, so Go ends it with the goroutine
 	if err := cpu.Pin(core); err != nil {
 		return err
 	}

@@ -19,8 +19,8 @@ import (
 	"weft/internal/iovec"
 )
 
-// This file measures round trips: two processes exchange datagrams, one at a time.
-// Their threads block in the kernel, so the time does not include the Go scheduler.
+// The functions below measure round trips. Two processes exchange datagrams, one at a time. Their
+// threads block in the kernel, so the times do not include the Go scheduler.
 
 const (
 	pingVerb     = "pingpong-ping"
@@ -28,16 +28,18 @@ const (
 	pingPongPort = 7777
 )
 
-// roundTripTimes is the output of ping. Percentiles are in seconds.
+// roundTripTimes is what ping prints. The quantiles are in seconds.
 type roundTripTimes struct {
 	Count, Lost int64
 	Within      map[string]float64
 }
 
-// roundTripQuantiles are the secondary results. The median is the result itself.
+// roundTripQuantiles are the quantiles in percent that are noted as secondary results. The median is
+// also the result itself.
 var roundTripQuantiles = map[string]float64{"50th": 50, "90th": 90, "99th": 99, "99.9th": 99.9, "99.99th": 99.99}
 
-// endpointSocket is a UDP socket with raw system calls, which avoid the Go scheduler.
+// endpointSocket is a UDP socket that is used by raw system calls. They do not involve the Go
+// scheduler.
 type endpointSocket struct {
 	fd      int
 	mem     []byte
@@ -67,12 +69,12 @@ func newEndpointSocket() (*endpointSocket, error) {
 
 func (e *endpointSocket) datagram() []byte { return e.mem[64:] }
 
-// read waits for a datagram. After receiveTimeout it returns EAGAIN.
+// read waits for a datagram. It returns EAGAIN after receiveTimeout.
 func (e *endpointSocket) read() (int, unix.Errno) {
 	e.vectors[0] = iovec.Vector{Base: iovec.Address(e.datagram()), Len: maxDatagram}
-	// The Go runtime interrupts a thread that blocks in a raw system call every 10 ms, and
-	// the kernel's timeout then starts anew. iovec.Readv would not return without a
-	// datagram, because it repeats interrupted calls.
+	// The Go runtime interrupts a thread in a raw system call every 10 ms, and the kernel's timeout
+	// then starts anew. iovec.Readv repeats interrupted calls. Without a datagram, it would therefore
+	// never return.
 	for began := time.Now(); ; {
 		n, _, errno := unix.RawSyscall(unix.SYS_READV, uintptr(e.fd), iovec.Address(e.mem), 1)
 		if errno != unix.EINTR {
@@ -90,11 +92,11 @@ func (e *endpointSocket) write(n int) unix.Errno {
 	return errno
 }
 
-// mayGoOn reports whether an error means only a lost datagram or a receiver that has
-// not started yet.
+// mayGoOn reports whether an error means only that a datagram was lost or that the receiver has not
+// started yet.
 func mayGoOn(errno unix.Errno) bool { return errno == unix.EAGAIN || errno == unix.ECONNREFUSED }
 
-// pong returns every datagram to the first sender until the process is ended.
+// pong returns each datagram to the first sender, until the process is killed.
 func pong([]string) error {
 	e, err := newEndpointSocket()
 	if err != nil {
@@ -126,8 +128,8 @@ func pong([]string) error {
 	}
 }
 
-// ping sends a datagram after each answer and prints the round-trip times. The
-// arguments are ADDRESS BYTES DURATION.
+// ping sends a datagram, waits for the answer, and sends the next one. In the end it prints the
+// round-trip times. Its arguments are ADDRESS BYTES DURATION.
 func ping(args []string) error {
 	if len(args) != 3 {
 		return errors.New("expected an address, a number of bytes and a duration")
@@ -161,7 +163,7 @@ func ping(args []string) error {
 		}
 		binary.LittleEndian.PutUint64(e.datagram(), number)
 		errno := e.write(size)
-		for errno == 0 { // a late answer
+		for errno == 0 { // skip late answers
 			if _, errno = e.read(); errno == 0 && binary.LittleEndian.Uint64(e.datagram()) == number {
 				break
 			}
@@ -182,8 +184,7 @@ func ping(args []string) error {
 	return sayReport(times)
 }
 
-// roundTrips returns the median round-trip time of datagrams in seconds. size is in
-// bytes.
+// roundTrips returns the median round-trip time, in seconds, of datagrams of size bytes.
 func (o *overlayRig) roundTrips(size int) (float64, error) {
 	self, err := os.Executable()
 	if err != nil {

@@ -18,15 +18,15 @@ import (
 	"weft/bench"
 )
 
-// process is a program that the suite started. Error messages quote the end of its
-// log file.
+// process is a program that the suite has started. The program writes to a log file, whose end is part
+// of error messages.
 type process struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 	log   string
-	done  chan struct{} // closed at the program's end; err is then valid
+	done  chan struct{} // closed when the program has ended; err is set then
 	err   error
-	quit  syscall.Signal // signal that ends the program and its children; 0: SIGTERM
+	quit  syscall.Signal // signal that asks the program to end, with its children; 0: SIGTERM
 }
 
 func start(dir, name, program string, args ...string) (*process, error) {
@@ -93,8 +93,8 @@ func (p *process) tail() string {
 	return brief(strings.Join(lines[max(0, len(lines)-4):], " / "))
 }
 
-// commandLimit is the time limit of a command. Its child processes may keep the
-// output open for pipesLimit more.
+// commandLimit is the time limit of a command. After the command has ended, its children may keep its
+// output open for pipesLimit.
 const (
 	commandLimit = time.Minute
 	pipesLimit   = time.Second
@@ -123,8 +123,8 @@ func brief(text string) string {
 	return string(line)
 }
 
-// netnsCommand returns a command line that runs in the namespace netns, or in the current one
-// if netns is empty.
+// netnsCommand returns a command line that runs words in the namespace netns. If netns is empty, it
+// returns words.
 func netnsCommand(netns string, words ...string) []string {
 	if netns == "" {
 		return words
@@ -132,7 +132,7 @@ func netnsCommand(netns string, words ...string) []string {
 	return append([]string{"ip", "netns", "exec", netns}, words...)
 }
 
-// runCommands runs commands in order until one fails.
+// runCommands runs the commands one after the other until one fails.
 func runCommands(env []string, commands [][]string) error {
 	for _, c := range commands {
 		if _, err := command(env, c[0], c[1:]...); err != nil {

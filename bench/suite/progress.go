@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// progress estimates the suite's remaining time. A turn is one run of one peer.
+// progress estimates how long the suite still takes. A turn is one run of one peer.
 type progress struct {
-	rows, turns int // number of experiments, and number of turns (runs of one peer), of the whole suite
-	finished    int // number of turns (runs of one peer) that have ended
+	rows, turns int // number of experiments and number of turns in the whole suite
+	finished    int // number of turns that have ended
 	began       time.Time
 }
 
-// turnTime is the expected time of a turn, until the first one has ended.
+// turnTime is the time that a turn is expected to take, before the first one has ended.
 const turnTime = 5 * time.Second
 
 func newProgress(chosen []*experiment, runs int) *progress {

@@ -12,12 +12,12 @@ import (
 	"weft/bench/replica"
 )
 
-// Three replicas agree on a client's requests over an overlay network between two
-// hosts (package replica). The leader and the client share a host. All messages are
-// tracked and filtered.
+// In the experiments below, three replicas agree on the requests of a client (package replica). They
+// use an overlay network between two hosts. The leader and the client are on the same host. The
+// switches track and filter all messages.
 //
-// The first run of each peer is followed by two runs under perf: one counts system
-// calls, the other samples the components' time.
+// After the first run of each peer, two more runs follow under perf. One counts system calls, and the
+// other samples where the components spend their time.
 
 const (
 	weftTapPeer     = "weft-tap"
@@ -80,7 +80,7 @@ func measureReplicas(r *run, peer string, options []string, observe bool) (float
 	return plain.Rate, nil
 }
 
-// observer starts to observe a run. The returned function ends the observation.
+// observer begins to observe a run, and returns a function that ends the observation.
 type observer func() (finish func(requests int) error, err error)
 
 func (c *cluster) agree(observe observer) (*replica.Report, error) {

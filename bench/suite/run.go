@@ -13,31 +13,31 @@ import (
 	"time"
 )
 
-// run is one run of one experiment with one peer, also called a turn.
+// run is one run of one experiment with one peer. It is also called a turn.
 type run struct {
-	id     string        // short and unique, because namespace names contain it
+	id     string        // short and unique, because it is part of namespace names
 	dir    string        // directory for temporary files, deleted at the end of the run
 	bin    string        // directory of the programs weftd and weft
 	length time.Duration // length of one measurement
 	extras map[string]extra
-	turn   *turn // results of all scenarios, if the experiment belongs to a session
+	turn   *turn // results of all scenarios, if the experiment has a session
 
 	mu    sync.Mutex
 	ends  []func()
-	ended bool // the run has ended, and no process may be started
+	ended bool // the run has ended and may not start further processes
 }
 
-// turnLimit, plus turnLengths times the length of a measurement, is the time limit of a
-// turn. At the limit, the suite ends the processes of the run, and the run must then fail
-// within endLimit.
+// The time limit of a turn is turnLimit plus turnLengths times the length of a measurement. At the
+// limit, the suite ends the processes of the turn. The function measure must then return within
+// endLimit.
 const (
 	turnLimit   = 2 * time.Minute
 	turnLengths = 20
 	endLimit    = 30 * time.Second
 )
 
-// limited returns the result of the function measure. At the time limit or the end of
-// ctx, it ends all programs of the turn.
+// limited calls measure and returns its result. At the time limit, or when ctx ends, it ends all
+// programs that the run has started.
 func (r *run) limited(ctx context.Context, limit time.Duration, measure func() (float64, error)) (float64, error) {
 	type result struct {
 		figure float64
@@ -65,8 +65,8 @@ func (r *run) limited(ctx context.Context, limit time.Duration, measure func() (
 	}
 }
 
-// atEnd registers a function to call at the end of the run. The function that was
-// registered last is called first.
+// atEnd registers a function that is called when the run ends. The functions are called in reverse
+// order.
 func (r *run) atEnd(f func()) {
 	r.mu.Lock()
 	ended := r.ended
@@ -133,7 +133,7 @@ func (r *run) namespaces(names ...string) error {
 	return nil
 }
 
-// extra is a secondary result, which is not compared between peers.
+// extra is a secondary result. The report does not compare it between peers.
 type extra struct {
 	unit  string
 	value float64

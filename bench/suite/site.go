@@ -2,21 +2,21 @@
 
 package main
 
-// underlay is one end of a tunnel, with the addresses of both ends.
+// underlay is one end of a tunnel. It has the addresses of both ends.
 type underlay struct {
 	netns, dev, mac          string
 	local, remote, remoteMAC string
 }
 
-// site is a switch's host. Its uplink is a veth, whose peer counts and drops the
-// frames by XDP.
+// site is a switch's host. Its uplink is a veth. An XDP program at the veth's peer counts and drops
+// the frames.
 type site struct {
 	underlay
-	sink string // network namespace of the receiving end
+	sink string // network namespace of the far end
 	*counter
 }
 
-// farEnd is the peer device of the uplink.
+// farEnd is the name of the veth that is the uplink's peer.
 const farEnd = "u2"
 
 func newSite(r *run) (*site, error) {

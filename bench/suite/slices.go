@@ -8,31 +8,31 @@ import (
 	"weft/bench"
 )
 
-// This file compares the frame rate of guests 0 and 1 without and with an attack by
-// guest 2. The host may move the two cores closer together or further apart at any time,
-// which changes the rate by half. The guests therefore alternate between short slices
-// without and with the attack, and only neighbouring slices are compared.
+// The functions below compare the frame rate of guests 0 and 1 without and with an attack by guest 2.
+// The machine's host may move the two virtual cores closer together or further apart at any time,
+// which changes the rate by half. The measurement therefore alternates between short slices of time
+// without and with the attack, and compares only neighbouring slices.
 
 const (
 	// sliceTime is the length of a slice.
 	sliceTime = 200 * time.Millisecond
-	// settleTime is the time before each slice that does not count. The switch still has
-	// up to a ring of attack frames, and takes them slowly if they are expensive.
+	// settleTime is the time before each slice, which does not count. The rings may still be full of
+	// attack frames from the slice before. If such frames are expensive, the switch takes them slowly.
 	settleTime = 100 * time.Millisecond
-	// attackLengths is the time for all slices, in lengths of a measurement.
+	// attackLengths is the time for all slices, as a multiple of the length of a measurement.
 	attackLengths = 8
 )
 
-// attackReport has the rates of all slices of one kind, in order: without an attack, with
-// one, and so on.
+// attackReport has the rates of all slices in order. The slices alternate, and the first one has no
+// attack.
 type attackReport struct {
 	Rates  []float64 // frames per second that guests 0 and 1 received
-	Attack []float64 // frames per second that guest 2 sent, of the slices with an attack
+	Attack []float64 // frames per second that guest 2 sent in each slice with an attack
 }
 
-// alternate adds slices to the report until done returns true after a slice with an
-// attack. circulate runs the guests for the time d; it returns the numbers of frames
-// that guests 0 and 1 have received and that guest 2 has sent.
+// alternate measures slices and adds their rates to the report. It ends when done returns true after a
+// slice with an attack. circulate runs the guests for the time d. It returns how many frames guests 0
+// and 1 have received, and how many guest 2 has sent.
 func (a *attackReport) alternate(done func() bool, circulate func(d time.Duration, attacked bool) (frames, sent float64, elapsed time.Duration)) {
 	for attacked := false; ; attacked = !attacked {
 		circulate(settleTime, attacked)
@@ -47,11 +47,11 @@ func (a *attackReport) alternate(done func() bool, circulate func(d time.Duratio
 	}
 }
 
-// aloneRate and attackedRate return the median rate without and with an attack.
+// aloneRate returns the median rate without an attack, and attackedRate the one with an attack.
 func (a *attackReport) aloneRate() float64    { return bench.Sample(stride(a.Rates, 0)).Median() }
 func (a *attackReport) attackedRate() float64 { return bench.Sample(stride(a.Rates, 1)).Median() }
 
-// left returns the fraction of the rate that an attack leaves: the median over all pairs
+// left returns the fraction of the rate that remains during an attack. It is the median over all pairs
 // of neighbouring slices.
 func (a *attackReport) left() float64 {
 	var parts []float64
@@ -67,7 +67,7 @@ func (a *attackReport) left() float64 {
 	return bench.Sample(parts).Median()
 }
 
-// stride returns every second element of list, from the given index on.
+// stride returns every second element of list, beginning at the index from.
 func stride(list []float64, from int) (out []float64) {
 	for i := from; i < len(list); i += 2 {
 		out = append(out, list[i])
@@ -75,7 +75,7 @@ func stride(list []float64, from int) (out []float64) {
 	return out
 }
 
-// noteAttack adds the rates of the report to the row.
+// noteAttack notes the rates of a as secondary results.
 func (r *run) noteAttack(a *attackReport, attacked, taken, unit string) {
 	r.note("alone", "frames/s", a.aloneRate())
 	r.note(attacked, "frames/s", a.attackedRate())

@@ -9,16 +9,15 @@ import (
 	"strings"
 )
 
-// vswitch is a switch for vhost-user guests. The switch runs on switchCore, the
-// guests on guestCore.
+// vswitch is a switch for vhost-user guests. It runs on switchCore, and the guests run on guestCore.
 type vswitch interface {
-	// up starts the switch. The switch connects to the guests' sockets as soon as
-	// they exist, and ends with the run.
+	// up starts the switch. The switch connects to each guest's socket as soon as the socket exists.
+	// It ends with the run.
 	up(r *run, s setup) error
 }
 
-// upWithGuests starts a switch and two idle guests, which are testpmd's. Their frames
-// have size bytes. mode is testpmd's forwarding mode, such as "io" or "txonly".
+// upWithGuests starts a switch, and testpmd with two guests that do not send yet. Their frames have
+// size bytes. mode is testpmd's forwarding mode, such as "io" or "txonly".
 func (r *run) upWithGuests(sw vswitch, s setup, mode string, size int) (*guests, error) {
 	s.guests = 2
 	if err := sw.up(r, s); err != nil {
@@ -30,8 +29,8 @@ func (r *run) upWithGuests(sw vswitch, s setup, mode string, size int) (*guests,
 // setup has the ports and flows with which a switch starts.
 type setup struct {
 	guests int   // number of vhost-user ports, named by guestName
-	site   *site // host whose uplink the tunnel uses; nil means no tunnel
-	// flows returns flows in ovs-ofctl's syntax for the given port names.
+	site   *site // host whose uplink the tunnel uses; nil: no tunnel
+	// flows returns flows in the syntax of ovs-ofctl for ports with the given names.
 	flows func(guest func(i int) string, tunnel string) []string
 }
 
@@ -54,7 +53,7 @@ func newSwitch(peer string) vswitch {
 	panic("no switch is called " + peer)
 }
 
-// writeFlows writes a setup's flows to a file and returns its path.
+// writeFlows writes the flows of a setup to a file and returns the file's path.
 func writeFlows(r *run, s setup, guest func(i int) string, tunnel string) (string, error) {
 	file := filepath.Join(r.dir, "flows")
 	return file, os.WriteFile(file, []byte(strings.Join(s.flows(guest, tunnel), "\n")+"\n"), 0o644)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// testpmdSwitch is DPDK's testpmd between two vhost ports. It does no look-up, so no
-// switch is faster.
+// testpmdSwitch is DPDK's testpmd, which forwards between two vhost ports. It looks nothing up, so its
+// rate is an upper limit for switches.
 type testpmdSwitch struct{ proc *process }
 
 func (t *testpmdSwitch) up(r *run, s setup) error {
@@ -32,8 +32,8 @@ func (t *testpmdSwitch) up(r *run, s setup) error {
 // guests is a testpmd process with two virtio-user devices on guestCore.
 type guests struct{ *process }
 
-// startGuests starts two guests, which end with the run. In testpmd's mode io the
-// guests return frames. In mode txonly they only send.
+// startGuests starts two guests that end with the run. In testpmd's mode io, they return each frame
+// that they receive. In mode txonly, they only send.
 func startGuests(r *run, mode string, size int) (*guests, error) {
 	device := func(i int) string {
 		return fmt.Sprintf("--vdev=net_virtio_user%d,path=%s,server=1,queue_size=1024,mrg_rxbuf=1,in_order=0,packed_vq=0,mac=52:54:00:00:00:0%d", i, r.socket(i), i+1)
@@ -47,7 +47,7 @@ func startGuests(r *run, mode string, size int) (*guests, error) {
 	if err := prompt(p); err != nil {
 		return nil, err
 	}
-	time.Sleep(2 * time.Second) // the switch connects meanwhile: it tries once a second
+	time.Sleep(2 * time.Second) // the switch tries once a second to connect, and does so meanwhile
 	p.say(fmt.Sprint("set txpkts ", size))
 	return &guests{p}, nil
 }
@@ -55,8 +55,7 @@ func startGuests(r *run, mode string, size int) (*guests, error) {
 // warmUp is how long a load runs before the measurement begins.
 const warmUp = time.Second
 
-// upCirculating starts a switch and two guests that return 64-byte frames to each
-// other.
+// upCirculating starts a switch and two guests. The guests return 64-byte frames to each other.
 func (r *run) upCirculating(sw vswitch) error {
 	g, err := r.upWithGuests(sw, setup{flows: pairFlows}, "io", 64)
 	if err != nil {
@@ -74,10 +73,9 @@ func watch(p *process, length time.Duration) {
 	p.say("stop")
 }
 
-// receivedRates ends testpmd and returns the frames per second of each earlier call
-// of watch.
+// receivedRates ends testpmd. It returns the frames per second of each previous call of watch.
 func receivedRates(p *process, ports, times int) ([]float64, error) {
-	p.say("quit") // testpmd flushes its output to a file only at its end
+	p.say("quit") // testpmd writes its buffered output to a file only when it ends
 	p.wait(10 * time.Second)
 	found := regexp.MustCompile(`Rx-pps:\s+(\d+)`).FindAllStringSubmatch(p.output(), -1)
 	if len(found) != 2*ports*times {

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// A vhost-user guest sends into a VXLAN tunnel, whose uplink uses AF_XDP.
+// In the experiments below, a vhost-user guest sends into a VXLAN tunnel. The tunnel's uplink uses
+// AF_XDP.
 
 func tunnelFamily() []*experiment {
 	var list []*experiment
@@ -27,8 +28,8 @@ func measureTunnel(r *run, peer string, size int) (float64, error) {
 	return w.rate(r.length)
 }
 
-// fillTunnel loads a switch with one sending guest. The returned site counts the
-// frames at the far end.
+// fillTunnel starts a switch and a guest that sends as fast as it can. The returned site counts the
+// frames at the far end of the tunnel.
 func fillTunnel(r *run, sw vswitch, size int) (*site, error) {
 	w, err := newSite(r)
 	if err != nil {

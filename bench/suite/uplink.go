@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// One AF_XDP queue of a veth is compared with DPDK's net_af_xdp, without a switch.
-// Both use copy mode on a veth.
+// The experiments below compare one AF_XDP queue of Weft with DPDK's net_af_xdp, without a switch.
+// Both run on a veth in copy mode.
 
 func uplinkFamily() []*experiment {
 	var list []*experiment
@@ -20,21 +20,21 @@ func uplinkFamily() []*experiment {
 				measure: func(r *run, peer string) (float64, error) { return measureUplink(r, peer, way, size, 0) }})
 		}
 	}
-	// busy polling runs the device's receive path in the worker's system calls
+	// With busy polling, the worker's own system calls run the device's receive path.
 	list = append(list, &experiment{name: "uplink-receive-busypoll/64", unit: "frames/s", peers: []string{weftPeer, testpmdPeer},
 		measure: func(r *run, peer string) (float64, error) { return measureUplink(r, peer, "receive", 64, 50) }})
 	return list
 }
 
-// measureUplink returns the frames per second in one direction. way is "send" or
-// "receive". busyPoll is in µs; 0 means no busy polling.
+// measureUplink returns the frames per second in one direction. way is "send" or "receive". busyPoll
+// is the time of busy polling in µs, or 0 for none.
 func measureUplink(r *run, peer, way string, size, busyPoll int) (float64, error) {
 	w, err := newSite(r)
 	if err != nil {
 		return 0, err
 	}
 	if way == "receive" {
-		w.detach() // the generator attaches its own XDP program
+		w.detach() // free for the generator's own XDP program
 		generator, err := r.start("generator", netnsCommand(w.sink, testpmdUplink(w, farEnd, "txonly", size)...)...)
 		if err != nil {
 			return 0, err
@@ -68,8 +68,8 @@ func measureUplink(r *run, peer, way string, size, busyPoll int) (float64, error
 	return rates[0], nil
 }
 
-// testpmdUplink returns a command line of testpmd for one AF_XDP queue of the device
-// dev. The generator at the far end runs on guestCore.
+// testpmdUplink returns a command line of testpmd for one AF_XDP queue of the device dev. At the far
+// end, testpmd is the generator and runs on guestCore.
 func testpmdUplink(w *site, dev, mode string, size int) []string {
 	worker, other := switchCore, guestCore
 	if dev == farEnd {
@@ -81,7 +81,7 @@ func testpmdUplink(w *site, dev, mode string, size int) []string {
 		"--tx-ip=" + w.remote + "," + w.local, "--tx-udp=50000,4789", fmt.Sprint("--txpkts=", size)}
 }
 
-// weftUplink runs a worker on the uplink's AF_XDP queue, and returns the frames per
+// weftUplink runs one of Weft's workers on an AF_XDP queue of the uplink. It returns the frames per
 // second.
 func weftUplink(r *run, w *site, way string, size, busyPoll int) (float64, error) {
 	p, err := r.startSelf("weft-uplink", w.netns, driveVerb, "-dev", w.dev, "-way", way, "-size", fmt.Sprint(size),

@@ -2,8 +2,9 @@
 
 package main
 
-// uplinkChoiceFamily returns rows that compare type=uplink, which chooses the kind of
-// uplink itself, with both kinds on a veth: large frames, small frames and round trips.
+// uplinkChoiceFamily returns rows that compare type=uplink with af_packet and af_xdp on a veth.
+// type=uplink chooses one of these two itself. The rows have large frames, small frames and round
+// trips.
 func uplinkChoiceFamily() []*experiment {
 	peers := []string{weftPeer, weftPacketPeer, weftXDPPeer}
 	rows := []struct {

@@ -18,7 +18,7 @@ import (
 	"weft/xsk"
 )
 
-// driveVerb is the argument that starts the worker of an uplink.
+// driveVerb is the argument with which this program runs a worker on an uplink.
 const driveVerb = "drive-uplink"
 
 func driveUplink(args []string) error {
@@ -93,8 +93,8 @@ func driveUplink(args []string) error {
 	return <-done
 }
 
-// sendAll sends equal frames in batches until stop is set. Only the first bytes of
-// each frame are copied into the batch.
+// sendAll sends batches of equal frames until stop is set. It copies only the first bytes of each
+// frame into the batch.
 func sendAll(tx port.Tx, size int, stop *atomic.Bool) {
 	b := new(packet.Batch)
 	rest := make([]byte, 2048)
@@ -114,8 +114,8 @@ func sendAll(tx port.Tx, size int, stop *atomic.Bool) {
 	}
 }
 
-// emptyPauses is the number of CPU pauses after an empty poll, as in
-// datapath.emptyPassPauses. Polls without pauses slow the sender down.
+// emptyPauses is the number of CPU pauses after a poll without a frame, the same as
+// datapath.emptyPassPauses. Without pauses, the polls would slow the sender down.
 const emptyPauses = 24
 
 func receiveAll(rx port.Rx, stop *atomic.Bool, count *atomic.Uint64) {

@@ -9,15 +9,14 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// A switch forwards between pairs of guests. The guests are the project's own or
+// In the experiments below, a switch forwards between pairs of guests. The guests are vhosttest's or
 // testpmd's.
 //
-// In most of these experiments, guests return frames unchanged. In the experiments
-// flows, a guest first writes the ports into each frame, and the frame's cache line
-// moves between cores. Compare many flows with flows/2, which also writes the ports. In
-// the experiments touched, a guest writes and reads a word of each cache line of each
-// frame, so that all cache lines move between cores, as with applications.
-// touched-flows/20000 has 10,000 flows in each direction.
+// In most of them, the guests return frames unchanged. In the experiments flows, a guest first writes
+// the UDP ports into each frame, so the frame's first cache line moves between cores. They are to be
+// compared with flows/2, which writes the ports, too. In the experiments touched, a guest reads and
+// writes a word in each cache line of a frame. All cache lines then move between cores, as they do
+// with applications. touched-flows/20000 has 10,000 flows in each direction.
 
 func vhostFamily() []*experiment {
 	var list []*experiment
@@ -58,16 +57,16 @@ func vhostFamily() []*experiment {
 	return list
 }
 
-// pairWarmTime is how long frames flow before they count. If there are more than
-// manyFlows flows, it is manyWarmTime.
+// pairWarmTime is how long frames flow before they count. With more than manyFlows flows, it is
+// manyWarmTime.
 const (
 	pairWarmTime = 500 * time.Millisecond
 	manyWarmTime = 4 * time.Second
 	manyFlows    = 1000
 )
 
-// measurePairs returns the frames per second between pairs of guests. Each 5-tuple
-// has one flow in each direction.
+// measurePairs returns the frames per second between pairs of guests. The switch has one flow for each
+// 5-tuple and direction.
 func measurePairs(r *run, peer string, spec pairSpec, pairs int) (float64, error) {
 	spec.Warm, spec.Length = pairWarmTime, r.length
 	if spec.Flows > manyFlows {
@@ -97,7 +96,8 @@ func measurePairs(r *run, peer string, spec pairSpec, pairs int) (float64, error
 	return rate, err
 }
 
-// withPairs calls the function measure after a new switch has attached all guests.
+// withPairs starts a switch and pairs of guests. When the switch has attached all guests, it calls the
+// function measure.
 func withPairs(r *run, peer string, spec pairSpec, pairs int, measure func(sw vswitch, guests *process) error) error {
 	sw := newSwitch(peer)
 	flows := func(guest func(int) string, _ string) []string { return tupleFlows(guest, pairs, spec.Flows) }
@@ -114,7 +114,7 @@ func withPairs(r *run, peer string, spec pairSpec, pairs int, measure func(sw vs
 	return measure(sw, p)
 }
 
-// tupleFlows returns flows between guests 2i and 2i+1, one per 5-tuple and direction.
+// tupleFlows returns the flows between guests 2i and 2i+1: one for each 5-tuple and direction.
 func tupleFlows(guest func(int) string, pairs, flows int) []string {
 	var list []string
 	for g := range 2 * pairs {
@@ -126,9 +126,8 @@ func tupleFlows(guest func(int) string, pairs, flows int) []string {
 	return list
 }
 
-// depths are numbers of bursts of 32 frames in flight. The measurement with
-// comparedDepth gives the result; the measurements with other depths give secondary
-// results.
+// depths are the numbers of bursts of 32 frames that are in flight. comparedDepth gives the result.
+// The other depths give secondary results.
 var depths = []int{2, 8, 16, 30}
 
 const comparedDepth = 8
@@ -154,8 +153,8 @@ func measureGuests(r *run, peer string, size int) (float64, error) {
 	return compared, nil
 }
 
-// deepen measures the rate for each number of bursts in flight. depths must be in
-// ascending order, because frames stay in the rings between the measurements.
+// deepen measures the rate for each number of bursts in flight. Frames stay in the rings between
+// measurements, so depths must be in ascending order.
 func (g *guests) deepen(depths []int, length time.Duration) ([]float64, error) {
 	there := 0
 	for _, depth := range depths {

@@ -12,13 +12,13 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// All guests run in one process on guestCore. Pairs of guests exchange frames, or one
-// guest sends single frames.
+// The functions below are the guests of the vhost experiments. They run in one process on guestCore.
+// Either pairs of guests exchange frames, or one guest sends single frames.
 
-// pairVerb is the argument that starts the guests.
+// pairVerb is the argument with which this program runs the guests.
 const pairVerb = "pair-guests"
 
-// attachedWord is printed once the switch has attached all guests.
+// The guests print attachedWord when the switch has attached all of them.
 const attachedWord = "attached"
 
 type pairSpec struct {
@@ -27,7 +27,7 @@ type pairSpec struct {
 	Write        bool // guests write the ports into each frame
 	Touch        bool // guests read and write every cache line of each frame
 	Warm, Length time.Duration
-	Wakes        int // number of single frames after idle times; 0: steady load
+	Wakes        int // number of single frames, each after an idle time; 0: constant load
 }
 
 type pairReport struct {
@@ -37,7 +37,7 @@ type pairReport struct {
 	Wake, BareWake wakeTimes
 }
 
-// Guests check the contents of one frame in compareOne.
+// Guests check the content of one in compareOne frames.
 const compareOne = 64
 
 func runPairs(args []string) error {
@@ -89,7 +89,7 @@ func runPairs(args []string) error {
 func (s *pairSpec) load(pairs int) vhosttest.LoadConfig {
 	c := vhosttest.LoadConfig{Pairs: pairs, FrameSize: s.Size, Flows: s.Flows, SampleOne: compareOne, Touch: s.Touch, Core: guestCore}
 	switch {
-	case s.Write && s.Flows == 1: // guests write the UDP ports
+	case s.Write && s.Flows == 1: // the guests write the UDP ports
 		src, dst := vhosttest.FlowPorts(0)
 		c.Vary = func(_ int, frame []byte, _ uint32) {
 			binary.BigEndian.PutUint32(frame[udpPorts:], uint32(src)<<16|uint32(dst))
@@ -103,8 +103,8 @@ func (s *pairSpec) load(pairs int) vhosttest.LoadConfig {
 // udpPorts is the offset of the UDP ports in an IPv4 frame without a VLAN tag.
 const udpPorts = 14 + 20
 
-// untilServed waits for the first frames. Some switches enable queues late, in a
-// thread that needs guestCore.
+// untilServed waits until the first frames return. Some switches enable their queues late, in a thread
+// that needs guestCore.
 func untilServed(load *vhosttest.Load) error {
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		if r, err := load.Run(10*time.Millisecond, nil); err != nil || r.Rate() > 0 {

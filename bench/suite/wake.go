@@ -18,16 +18,15 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// This file measures wake-ups. After an idle time, one guest kicks the switch and
-// another guest polls for the frame. For comparison, an eventfd wakes a thread that
-// sleeps in epoll on the switch's core. No sleeping switch can be faster than this
-// thread.
+// The functions below measure wake-ups. After an idle time, one guest kicks the switch, and another
+// guest polls for the frame. For comparison, an eventfd wakes a thread that sleeps in epoll on the
+// switch's core. A switch that sleeps cannot be faster than this thread.
 
 // wakes is the number of measured frames of one run.
 const wakes = 1000
 
-// The idle time is idleLeast plus a random part of idleSpread, so that no timer is in
-// step. Workers sleep after less than idleLeast.
+// The idle time is idleLeast plus a random part of idleSpread. The random part keeps frames out of
+// step with timers. A worker sleeps after less than idleLeast.
 const (
 	idleLeast  = 2 * time.Millisecond
 	idleSpread = time.Millisecond
@@ -36,14 +35,14 @@ const (
 // wakeLimit is the time after which a frame counts as lost.
 const wakeLimit = time.Second
 
-// wakeBar is the target for the time of a first frame.
+// wakeBar is the time that a first frame should take at most.
 const wakeBar = 100 * time.Microsecond
 
-// wakeTimes summarises the times of frames through the idle switch, or of the sleeping thread's wake-ups,
-// in seconds.
+// wakeTimes summarises the times that frames take through an idle switch, or that a sleeping thread
+// takes to wake up. They are in seconds.
 type wakeTimes struct {
 	Median, Within99, Longest float64
-	InTime                    float64 // share of frames within wakeBar
+	InTime                    float64 // share of the times within wakeBar
 }
 
 func newWakeTimes(times []time.Duration) wakeTimes {
@@ -58,7 +57,7 @@ func (t *wakeTimes) note(r *run, whose string) {
 	r.note(whose+fmt.Sprint("within ", wakeBar), "%", 100*t.InTime)
 }
 
-// measureWake returns the 99th percentile of the time of a first frame.
+// measureWake returns the 99th percentile of the time that a first frame takes.
 func measureWake(r *run, peer string) (float64, error) {
 	var result pairReport
 	err := withPairs(r, peer, pairSpec{Size: 64, Flows: 1, Wakes: wakes}, 1, func(_ vswitch, guests *process) error {
@@ -73,9 +72,9 @@ func measureWake(r *run, peer string) (float64, error) {
 	return result.Wake.Within99, nil
 }
 
-// wake measures n times how long a frame takes through the idle switch. After each frame it measures, for
-// comparison, how long the wake-up of a thread that sleeps in epoll takes. It begins with five further
-// rounds that do not count.
+// wake measures n times how long a frame takes through the idle switch. After each frame, it measures
+// how long a thread that sleeps in epoll takes to wake up, for comparison. Five more rounds at the
+// beginning do not count.
 func wake(guests []*vhosttest.Guest, frame []byte, n int) (pairReport, error) {
 	const first = 5
 	bare, err := newSleeper()
@@ -85,7 +84,7 @@ func wake(guests []*vhosttest.Guest, frame []byte, n int) (pairReport, error) {
 	times, bareTimes := make([]time.Duration, 0, n), make([]time.Duration, 0, n)
 	for i := range n + first {
 		d, err := wakeSwitch(guests[0].Tx[0], guests[1].Rx[0], frame)
-		if err != nil && i >= first { // a slow attach may lose an unmeasured frame
+		if err != nil && i >= first { // a frame that does not count may be lost while the switch still attaches
 			return pairReport{}, fmt.Errorf("frame %d: %w", i, err)
 		}
 		e := bare.wake()
@@ -116,10 +115,9 @@ func wakeSwitch(from, to *vhosttest.Queue, frame []byte) (time.Duration, error) 
 	}
 }
 
-// sleeper is a thread on the switch's core that sleeps in epoll and counts its
-// wake-ups.
+// sleeper is a thread on the switch's core. It sleeps in epoll and counts how often it is woken.
 type sleeper struct {
-	_       [64]byte // padding: counter has a cache line of its own, because another thread polls it
+	_       [64]byte // gives counter a cache line of its own, because another thread polls it
 	counter atomic.Uint64
 	_       [64]byte
 	event   int
@@ -137,10 +135,10 @@ func newSleeper() (*sleeper, error) {
 	if err := unix.EpollCtl(set, unix.EPOLL_CTL_ADD, s.event, &unix.EpollEvent{Events: unix.EPOLLIN}); err != nil {
 		return nil, err
 	}
-	runtime.GOMAXPROCS(2) // the polling goroutine never yields
+	runtime.GOMAXPROCS(2) // one for the polling goroutine, which never yields
 	pinned := make(chan error)
 	go func() {
-		runtime.LockOSThread() // the thread ends with the process
+		runtime.LockOSThread() // it stays locked until the process ends
 		pinned <- cpu.Pin(switchCore)
 		for events := make([]unix.EpollEvent, 1); ; {
 			if n, _ := unix.EpollWait(set, events, -1); n > 0 {

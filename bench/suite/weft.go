@@ -39,21 +39,21 @@ func (w *weft) up(r *run, s setup) error {
 	return w.do(append(verbs, "add-flows "+flows)...)
 }
 
-// launch starts weftd with one worker on the given core, and waits for its API. weftd
-// ends with the run.
+// launch starts weftd with one worker on the given core, and waits until its API answers. weftd ends
+// with the run.
 func (w *weft) launch(r *run, netns string, core int, options ...string) error {
 	return w.launchAs(r, netns, fmt.Sprint("weftd", core), append(options, "--workers", "1", "--cores", fmt.Sprint(core))...)
 }
 
-// launchAs starts weftd under a name that is unique in the run, with its default of one
-// worker on the machine's last core unless the options say otherwise.
+// launchAs starts weftd under a name that is unique in the run. Without other options, weftd has one
+// worker on the machine's last core.
 func (w *weft) launchAs(r *run, netns, name string, options ...string) (err error) {
 	w.bin, w.socket = r.bin, filepath.Join(r.dir, name+".sock")
 	words := append([]string{filepath.Join(r.bin, "weftd"), "--socket", w.socket, "--state", filepath.Join(r.dir, name+".state")}, options...)
 	if w.daemon, err = r.start(name, netnsCommand(netns, words...)...); err != nil {
 		return err
 	}
-	w.daemon.quit = syscall.SIGINT // SIGTERM would leave the engine
+	w.daemon.quit = syscall.SIGINT // after SIGTERM, the engine would continue
 	return eventually(10*time.Second, func() error {
 		_, err := w.cli("show")
 		return errors.Join(w.daemon.alive(), err)
