@@ -200,8 +200,8 @@ func testTrains(t *testing.T, r *rig, seeds int64) {
 	}
 }
 
-// A full batch of one flow takes one system call to send and one to receive. If the
-// receiving batch is smaller, the next batch gets the rest.
+// A full batch of one flow takes one system call to send and one to receive. A smaller batch that
+// receives it leaves the rest to the next batch.
 func TestTrainIsOneCall(t *testing.T) {
 	r := newRig(t)
 	a := packettest.NewArena(t, 1<<18)
@@ -216,7 +216,7 @@ func TestTrainIsOneCall(t *testing.T) {
 	}
 	rx := r.dev[1].Rx()[0].(*ringQueue)
 	got := new(packet.Batch)
-	got.N = 10 // ten frames of another queue
+	got.N = 10 // as if ten frames came from another queue
 	for end := time.Now().Add(30 * time.Second); got.N == 10 && time.Now().Before(end); {
 		rx.Recv(got)
 	}
@@ -234,8 +234,7 @@ func TestTrainIsOneCall(t *testing.T) {
 	}
 }
 
-// The uplink receives only datagrams for its endpoints. The kernel does not answer
-// them.
+// The uplink receives only the datagrams for its endpoints, and the kernel does not answer these.
 func TestOnlyEndpoints(t *testing.T) {
 	r := newRig(t)
 	send := func(port int) {
@@ -245,7 +244,7 @@ func TestOnlyEndpoints(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
-			refused := false // a UDP socket reports an ICMP error once, from any call
+			refused := false // a UDP socket reports an ICMP error once, from whichever call comes next
 			note := func(err error) { refused = refused || errors.Is(err, unix.ECONNREFUSED) }
 			for range 3 {
 				_, err := c.Write(make([]byte, 30))
@@ -289,7 +288,8 @@ func TestOnlyEndpoints(t *testing.T) {
 	}
 }
 
-// Two uplinks on two devices have the same endpoints: a datagram may arrive on either device.
+// Two uplinks on two devices have the same endpoints. A datagram for an endpoint may arrive on either
+// device.
 func TestUplinksShareEndpoints(t *testing.T) {
 	r := newRig(t)
 	r.ns[0].Exec("ip", "link", "add", "second", "type", "veth", "peer", "name", "other")
@@ -324,14 +324,14 @@ func TestEndpointInUse(t *testing.T) {
 	})
 }
 
-// An uplink outlives the process that set it up.
+// The next process takes over an uplink from the process that set it up.
 func TestSnapshot(t *testing.T) {
 	r := newRig(t)
 	blob, fds, err := r.up[1].Snapshot()
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Earlier versions have no ingress program, and refuse further descriptors.
+	// Earlier versions have no ingress program and refuse its descriptors.
 	if want := len(r.up[1].sockets) + len(r.up[1].endpoints); len(fds) != want {
 		t.Errorf("%d descriptors, want %d as in earlier versions", len(fds), want)
 	}

@@ -10,7 +10,8 @@ import (
 	"weft/packet"
 )
 
-// The benchmarks compare a ring with one system call for each frame, on a tap.
+// The benchmarks compare a ring with sockets that need one system call for each frame. The device is a
+// tap.
 
 var benchKinds = []struct {
 	name string

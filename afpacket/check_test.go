@@ -19,9 +19,9 @@ import (
 // Kinds of segmentation in a virtio-net header (include/uapi/linux/virtio_net.h).
 const gsoNone, gsoUFO = 0, 3
 
-// A frame may have a kind of segmentation that the virtio-net header lacks. Without a
-// ring, the frame is dropped and counted. With a ring, it stops the ring on kernels
-// that leave the slot's bit set, and Check reports this.
+// A frame may use a kind of segmentation for which the virtio-net header has no code. Without a ring,
+// the frame is dropped and counted. With a ring, some kernels leave the slot's bit set. The ring then
+// stops, and Check reports it.
 func TestUnknownSegmentation(t *testing.T) {
 	for _, cfg := range []Config{{Dev: "t0", NoRing: "asked for"}, {Dev: "t0", Slots: 64}} {
 		testnet.New(t).Do(func() {
@@ -55,8 +55,7 @@ func TestUnknownSegmentation(t *testing.T) {
 	}
 }
 
-// If the engine stands still, its ring is full. Check does not report this ring as
-// stopped.
+// While the engine stands still, its ring is full. Check does not report such a ring as stopped.
 func TestCheckOfFullRing(t *testing.T) {
 	testnet.New(t).Do(func() {
 		tap := newTapUplink(t, Config{Dev: "t0", Slots: 64})
@@ -143,9 +142,8 @@ func (u *tapUplink) write(t testing.TB, gso byte) {
 	}
 }
 
-// receive calls Recv once. It returns the number of frames and the drop reason of the
-// first. No wait is needed, because a write to a tap returns only after the frame was
-// passed on.
+// receive calls Recv once. It returns the number of frames and the drop reason of the first. It need
+// not wait: a write to a tap returns only after the kernel has passed the frame on.
 func (u *tapUplink) receive(t *testing.T) (n int, drop packet.DropReason) {
 	t.Helper()
 	rx, b := u.dev.Rx()[0], new(packet.Batch)

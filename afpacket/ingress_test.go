@@ -25,8 +25,8 @@ import (
 	"weft/port/porttest"
 )
 
-// udpErrors returns the number of datagrams that UDP sockets of host i have refused. The
-// sockets of the tunnel endpoints refuse every datagram that reaches them.
+// udpErrors returns how many datagrams the UDP sockets of host i have refused. The sockets of the
+// tunnel endpoints refuse each datagram that reaches them.
 func (r *rig) udpErrors(i int) (n string) {
 	r.t.Helper()
 	r.ns[i].Do(func() {
@@ -86,8 +86,8 @@ func (r *rig) needIngress() {
 	}
 }
 
-// The datagrams of the uplink's endpoints do not reach the kernel's stack. They reach it
-// after their endpoint is removed.
+// The kernel's stack does not see the datagrams of the uplink's endpoints. After an endpoint is
+// removed, it sees them.
 func TestStackSeesNoTunnel(t *testing.T) {
 	r := newRig(t)
 	r.needIngress()
@@ -98,7 +98,7 @@ func TestStackSeesNoTunnel(t *testing.T) {
 		t.Errorf("refused datagrams: %q, want %q", now, before)
 	}
 	sinks := r.up[1].sinks
-	r.up[1].sinks = nil // so that SetEndpoints leaves the sockets open, which count
+	r.up[1].sinks = nil // so that SetEndpoints leaves open the sockets that count
 	defer closeAll(sinks)
 	r.ns[1].Do(func() {
 		if err := r.up[1].SetEndpoints(nil); err != nil {
@@ -109,8 +109,8 @@ func TestStackSeesNoTunnel(t *testing.T) {
 	r.awaitUDPErrors(1, "1 1")
 }
 
-// The kernel's stack gets every fragment of a datagram. A datagram without its first fragment
-// would take memory for reassembly until it times out.
+// The kernel's stack gets all fragments of a datagram. Without the first fragment, it would keep the
+// others in memory until a timeout.
 func TestStackSeesFragments(t *testing.T) {
 	r := newRig(t)
 	r.needIngress()
@@ -127,13 +127,13 @@ func TestStackSeesFragments(t *testing.T) {
 	r.awaitUDPErrors(1, "1 0")
 }
 
-// A program that cannot be replaced is detached. Otherwise it would drop the datagrams of
-// endpoints that were removed.
+// An ingress program that cannot be replaced is detached. Otherwise it would go on dropping the
+// datagrams of endpoints that were removed.
 func TestIngressThatCannotChange(t *testing.T) {
 	r := newRig(t)
 	r.needIngress()
 	sinks := r.up[1].sinks
-	r.up[1].sinks = nil // so that SetEndpoints leaves the sockets open, which count
+	r.up[1].sinks = nil // so that SetEndpoints leaves open the sockets that count
 	defer closeAll(sinks)
 	testnet.WithoutBPF(t, func() {
 		if err := r.up[1].SetEndpoints(nil); err != nil {
@@ -181,8 +181,8 @@ func TestIngressOutlivesControl(t *testing.T) {
 	}
 }
 
-// The ingress program leaves a frame that is too short for a tunnel's datagram to the device's
-// next program. If it read behind the frame's end, the kernel would end it with the result 0,
+// The ingress program leaves frames that are too short for a tunnel's datagram to the device's next
+// program. It must not read beyond a frame's end: the kernel would then end it with the result 0,
 // which skips the next program and the filters of tc.
 func TestIngressOfShortFrames(t *testing.T) {
 	testnet.NeedsRoot(t, "loads a BPF program")
@@ -228,8 +228,8 @@ func TestIngressOfShortFrames(t *testing.T) {
 	}
 }
 
-// gre returns a frame to an endpoint with n bytes in GRE. If hasOptions is true, the limit of encapsulation
-// of IPv6 precedes GRE.
+// gre returns a frame to an endpoint with n bytes in GRE. If hasOptions is true, an IPv6 option (the
+// tunnel encapsulation limit) precedes GRE.
 func gre(to netip.AddrPort, hasOptions bool, n int) []byte {
 	f := datagram(to, 0)
 	f = f[:len(f)-8]
@@ -244,7 +244,8 @@ func gre(to netip.AddrPort, hasOptions bool, n int) []byte {
 	return append(append(f, 0, 0, 0x65, 0x58), make([]byte, n)...)
 }
 
-// The uplink receives GRE with Ethernet to its endpoints with port 0. Other GRE is the kernel's.
+// The uplink receives Ethernet in GRE if an endpoint with port 0 has the address. All other GRE
+// belongs to the kernel.
 func TestEndpointsOfGRE(t *testing.T) {
 	r := newRig(t)
 	r.ns[1].Do(func() {
@@ -260,7 +261,7 @@ func TestEndpointsOfGRE(t *testing.T) {
 		for _, f := range [][]byte{layer3, datagram(netip.AddrPortFrom(e, 4789), 90), gre(to, false, 80+i), gre(to, true, 90+i)} {
 			if to.Addr().Is4() {
 				if f[23] == unix.IPPROTO_DSTOPTS {
-					continue // an option of IPv6
+					continue // the option exists only in IPv6
 				}
 				ip := packet.IPv4(f[14:34])
 				ip[8] = 64
@@ -309,9 +310,9 @@ func datagram(to netip.AddrPort, n int) []byte {
 	return f
 }
 
-// A datagram of a VLAN belongs to the VLAN's device, even if it is addressed like an endpoint:
-// the uplink does not receive it, and the ingress program leaves it to the stack. A priority
-// tag, which has the VLAN ID 0, does not matter.
+// A datagram with a VLAN tag belongs to the VLAN's device, even if its address is an endpoint's. The
+// uplink does not receive it, and the ingress program leaves it to the stack. A priority tag, which
+// has the VLAN ID 0, changes nothing.
 func TestVLANDatagramsAreNotTheUplinks(t *testing.T) {
 	r := newRig(t)
 	r.needIngress()
@@ -359,8 +360,8 @@ func (r *rig) sendTagged(tci uint16, frame []byte) {
 	})
 }
 
-// countBehindIngress attaches a program behind the ingress program of host i. The returned
-// function returns the number of tagged frames that it has seen.
+// countBehindIngress attaches another program behind the ingress program of host i. The returned
+// function returns how many tagged frames this program has seen.
 func (r *rig) countBehindIngress(i int) func() uint64 {
 	r.t.Helper()
 	check := func(err error) {

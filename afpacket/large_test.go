@@ -14,8 +14,8 @@ import (
 	"weft/tunnel"
 )
 
-// largeFrame returns a TCP frame of n bytes with an unfinished checksum and segments
-// of size bytes.
+// largeFrame returns a TCP frame with n bytes of payload, an unfinished checksum and segments of size
+// bytes.
 func largeFrame(b *packet.Batch, a *packettest.Arena, n, size int) *packet.Frame {
 	const headers = 14 + 20 + 20
 	data := make([]byte, headers+n)
@@ -36,9 +36,8 @@ func largeFrame(b *packet.Batch, a *packettest.Arena, n, size int) *packet.Frame
 	return f
 }
 
-// A large tunnelled frame arrives unchanged and as one frame, over IPv4 and IPv6. It is
-// sent through the feeder (the tap for large frames), or as a train of datagrams. The tunnel is
-// VXLAN, or Geneve with options.
+// A large tunnelled frame arrives as one frame and unchanged. It is sent over IPv4 and IPv6, through
+// the feeder (a tap for large frames) or as a train of datagrams, in VXLAN or in Geneve with options.
 func TestLargeFrames(t *testing.T) {
 	r := newRig(t)
 	if whole, reason := r.up[0].Whole(); !whole {

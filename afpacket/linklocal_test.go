@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// A link-local address can be an endpoint, and two devices may have the same
-// link-local address.
+// A link-local address can be an endpoint. Two devices may have the same one.
 func TestLinkLocalEndpoint(t *testing.T) {
 	r := newRig(t)
 	e := netip.MustParseAddrPort("[fe80::99]:4789")

@@ -12,8 +12,8 @@ import (
 	"weft/packet/packettest"
 )
 
-// Frames of several flows that alternate in a batch form one train for each flow, if their
-// lengths allow. Frames of one flow arrive unchanged and in order.
+// The frames of several flows alternate in a batch. They form one train for each flow if their lengths
+// allow it. The frames of each flow arrive unchanged and in order.
 func TestTrainsOfFlows(t *testing.T) {
 	r := newRig(t)
 	a := packettest.NewArena(t, 1<<18)
@@ -65,8 +65,8 @@ func TestTrainsOfFlows(t *testing.T) {
 	}
 }
 
-// If the vectors do not suffice for all messages, further calls send the rest. A frame that
-// alone has too many pieces is dropped.
+// If the vectors do not suffice for all messages of a batch, further calls send the rest. A frame that
+// has too many pieces for a single call is dropped.
 func TestMessagesOfManyPieces(t *testing.T) {
 	r := newRig(t)
 	a := packettest.NewArena(t, 1<<18)
@@ -98,7 +98,7 @@ func TestMessagesOfManyPieces(t *testing.T) {
 	}
 }
 
-// A train ends before the frame for whose pieces the vectors do not suffice.
+// A train ends before the frame whose pieces exceed the vectors.
 func TestTrainOfManyPieces(t *testing.T) {
 	r := newRig(t)
 	a := packettest.NewArena(t, 1<<18)
@@ -131,7 +131,7 @@ func TestTrainOfManyPieces(t *testing.T) {
 	}
 }
 
-// While the device is down, every frame is dropped, and Send goes on.
+// While the device is down, Send drops every frame and does not stop.
 func TestMessagesToDownDevice(t *testing.T) {
 	r := newRig(t)
 	a := packettest.NewArena(t, 1<<18)

@@ -30,7 +30,7 @@ func newSender(r *rig) *sender { return &sender{r: r, arena: packettest.NewArena
 // numberAt is the offset of a frame's number in a received datagram.
 const numberAt = 14 + 20 + 8 + 8 + 14
 
-// send sends frames of the given lengths in bytes, each with a call of its own.
+// send sends one frame for each length, in bytes, with a call for each.
 func (s *sender) send(lengths ...int) {
 	s.r.t.Helper()
 	tmpl := s.r.template(false)
@@ -63,8 +63,8 @@ func (r *rig) longMTU() {
 	}
 }
 
-// next receives until at least one frame has arrived, and returns the numbers of the
-// frames. It does not release them.
+// next receives until at least one frame has arrived. It returns the numbers of the frames, and does
+// not release them.
 func next(t *testing.T, rx port.Rx) (numbers []uint32) {
 	t.Helper()
 	b := new(packet.Batch)
@@ -80,7 +80,7 @@ func next(t *testing.T, rx port.Rx) (numbers []uint32) {
 	return numbers
 }
 
-// expect receives all frames up to number end. It fails unless they arrive in order.
+// expect receives the frames with the numbers from to end-1. It fails if they do not arrive in order.
 func expect(t *testing.T, rx port.Rx, from, end uint32) {
 	t.Helper()
 	for from < end {
@@ -133,9 +133,8 @@ func TestRingOfEachQueue(t *testing.T) {
 	}
 }
 
-// An engine is killed at any point between the arrival of frames and their release. The
-// next engine continues with the first frame that the killed engine had not received,
-// and the kernel gets all slots back.
+// An engine is killed somewhere between the arrival of frames and their release. The next engine
+// continues with the first frame that the killed one had not received. The kernel gets all slots back.
 func TestRingResumes(t *testing.T) {
 	for _, c := range []struct {
 		place string
@@ -157,15 +156,15 @@ func TestRingResumes(t *testing.T) {
 			r := newRigOf(t, smallRing)
 			r.longMTU()
 			s := newSender(r)
-			for range 9 { // the positions of the kills are before, at and after the ring's end
+			for range 9 { // the kills happen before, at and after the ring's end
 				from := s.sent
 				s.send(60, long, 60, 60, long, 60, 60, 60, long, long, 60, 60)
 				c.kill(r.dev[1].Rx()[0].(*ringQueue))
-				r.dev[1] = r.open(1) // the killed engine's queue stays as it is
+				r.dev[1] = r.open(1) // the next engine finds the killed engine's queue as it was
 				s.send(60, 60, long, 60)
 				expect(t, r.dev[1].Rx()[0], from+c.lost, s.sent)
 			}
-			for range 2 { // no slot is missing
+			for range 2 { // shows that no slot is missing
 				from := s.sent
 				for range smallRing.Slots {
 					s.send(60)
@@ -176,15 +175,15 @@ func TestRingResumes(t *testing.T) {
 	}
 }
 
-// An engine is killed after it has read a long frame and before it has marked the
-// frame's slot. The slot then has no frame, and the next engine skips it.
+// An engine is killed after it has read a long frame and before it has marked the frame's slot. The
+// slot then stands for no frame, and the next engine skips it.
 func TestRingSkipsReadFrame(t *testing.T) {
 	r := newRigOf(t, smallRing)
 	r.longMTU()
 	s := newSender(r)
 	s.send(60, long)
 	q := r.dev[1].Rx()[0].(*ringQueue)
-	if numbers := next(t, q); len(numbers) != 2 { // frame 1 is in the socket's queue no more
+	if numbers := next(t, q); len(numbers) != 2 { // frame 1 has left the socket's queue
 		t.Fatalf("received %d frames", len(numbers))
 	}
 	q.ring.slotAt(1).Status = unix.TP_STATUS_USER | unix.TP_STATUS_COPY
@@ -195,8 +194,7 @@ func TestRingSkipsReadFrame(t *testing.T) {
 	expect(t, r.dev[1].Rx()[0], 2, 4)
 }
 
-// If the socket's queue is full, long frames are dropped and counted, and short frames
-// arrive.
+// While the socket's queue is full, long frames are dropped and counted, and short ones arrive.
 func TestRingCountsTruncated(t *testing.T) {
 	r := newRigOf(t, smallRing)
 	r.longMTU()
@@ -226,7 +224,7 @@ func TestRingCountsTruncated(t *testing.T) {
 	}
 }
 
-// A device that goes down and up again leaves no error that keeps the socket readable.
+// After a device has gone down and up again, no error is left that would keep the socket readable.
 func TestRingWokenClearsError(t *testing.T) {
 	r := newRigOf(t, smallRing)
 	rx := r.dev[1].Rx()[0]

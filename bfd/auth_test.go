@@ -16,7 +16,7 @@ func keyed(kind AuthType, key string) Config {
 	return c
 }
 
-// sign returns p as RFC 5880 section 6.7.4 describes it, written apart from Encode.
+// sign signs p as RFC 5880 section 6.7.4 says. It does not use Encode, so it can check it.
 func sign(p *Packet, c Config, sequence uint32) []byte {
 	b := make([]byte, Length)
 	p.Put(b)
@@ -28,7 +28,7 @@ func sign(p *Packet, c Config, sequence uint32) []byte {
 	return append(b, sum[:]...)
 }
 
-// A session accepts packets with its own key and a sequence number that follows, and no others.
+// A session accepts only packets that have its key and a sequence number that may follow.
 func TestAuthentic(t *testing.T) {
 	for _, kind := range []AuthType{KeyedSHA1, MeticulousKeyedSHA1} {
 		c := keyed(kind, "secret")
@@ -83,7 +83,7 @@ func TestAuthentic(t *testing.T) {
 	}
 }
 
-// Encode writes what the other end accepts, with a new sequence number each time.
+// Encode writes packets that the other end accepts. Each has a new sequence number.
 func TestEncode(t *testing.T) {
 	for _, kind := range []AuthType{NoAuth, KeyedSHA1, MeticulousKeyedSHA1} {
 		c := keyed(kind, "twenty bytes of key.")

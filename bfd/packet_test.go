@@ -22,8 +22,8 @@ func asLayer(p *Packet) *layers.BFD {
 	}
 }
 
-// Parse agrees with gopacket about every packet that it accepts, and refuses none that
-// RFC 5880 section 6.8.6 accepts without authentication. Put encodes what Parse decodes.
+// Parse and gopacket agree about every packet that Parse accepts. Parse refuses no packet that RFC
+// 5880 section 6.8.6 accepts without authentication. Put encodes what Parse decodes.
 func FuzzParse(f *testing.F) {
 	for _, p := range []Packet{{State: Up, Multiplier: 3, Mine: 1, Yours: 2, MinTx: 3, MinRx: 4, Flags: flagCPI | flagPoll}, {State: Down, Diag: 1, Multiplier: 1, Mine: 9}} {
 		var b [Length]byte
@@ -35,7 +35,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p, ok := Parse(b)
 		var want layers.BFD
-		if len(b) > 1 && b[1]&flagAuth != 0 { // gopacket panics on some
+		if len(b) > 1 && b[1]&flagAuth != 0 { // gopacket panics on some of these
 			var s Session
 			s.Begin(keyed(KeyedSHA1, "secret"), mine, 1)
 			if ok && s.Authentic(b, 1) {

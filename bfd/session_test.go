@@ -17,7 +17,7 @@ const (
 
 var fast = Config{MinTx: 200_000, MinRx: 200_000, Multiplier: 4}
 
-// in returns a session in a state.
+// in returns a session that is in this state.
 func in(state State) *Session {
 	s := &Session{}
 	s.Begin(fast, mine, 1)
@@ -32,8 +32,8 @@ func from(state State) *Packet {
 	return &Packet{State: state, Multiplier: 3, Mine: theirs, Yours: mine, MinTx: 100_000, MinRx: 100_000}
 }
 
-// The state machine of RFC 5880 section 6.8.6, as a table: the state, the received
-// state, the state after it.
+// TestStates has the state machine of RFC 5880 section 6.8.6 as a table: the state, the state in the
+// received packet, and the state afterwards.
 func TestStates(t *testing.T) {
 	for _, c := range []struct{ state, received, want State }{
 		{Down, AdminDown, Down}, {Down, Down, Init}, {Down, Init, Up}, {Down, Up, Down},
@@ -55,8 +55,8 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// Packets of other sessions change nothing; above all no forged packet without a
-// discriminator ends a session.
+// Packets of other sessions change nothing. Above all, a forged packet without a discriminator cannot
+// end a session.
 func TestForeignPackets(t *testing.T) {
 	restarted := from(Down)
 	restarted.Mine, restarted.Yours = 0x33333333, 0
@@ -87,14 +87,14 @@ func TestForeignPackets(t *testing.T) {
 	}
 }
 
-// pair is two sessions with a link of 1 ms between them. lost drops the packets in a
-// direction.
+// pair is two sessions, connected by a link that takes 1 ms. lost makes the link lose the packets of
+// one direction.
 type pair struct {
 	ends   [2]Session
-	lost   [2]bool // of the packets that this end sends
+	lost   [2]bool // loses the packets that this end sends
 	now    uint64
 	wire   []flight
-	fast   int // least number of milliseconds between two periodic packets of an end that is up
+	fast   int // shortest time in ms between two periodic packets of an end that is up
 	lastTx [2]uint64
 }
 
@@ -149,8 +149,8 @@ func (p *pair) run(t *testing.T, ms int) {
 
 func (p *pair) states() string { return fmt.Sprint(p.ends[0].State, " ", p.ends[1].State) }
 
-// Two sessions come up, agree on intervals, notice a remote that is silent within the
-// detection time but not much earlier, tell the other end, and come up again.
+// Two sessions come up and agree on intervals. If one end falls silent, the other notices it within
+// the detection time but not much earlier, and tells it. Both come up again.
 func TestPair(t *testing.T) {
 	p := newPair(fast, Config{MinTx: 100_000, MinRx: 300_000, Multiplier: 3})
 	p.run(t, 3000)
@@ -160,7 +160,7 @@ func TestPair(t *testing.T) {
 	if p.ends[0].polling || p.ends[1].polling {
 		t.Error("a poll sequence has not ended")
 	}
-	// end 0 may send every 200 ms, and end 1 receives every 300; end 1 sends every 200
+	// End 0 may send every 200 ms, and end 1 receives every 300 ms. End 1 sends every 200 ms.
 	if a, b := p.ends[0].interval(), p.ends[1].interval(); a != 300*msec || b != 200*msec {
 		t.Errorf("intervals %d and %d ns", a, b)
 	}
@@ -194,7 +194,7 @@ func TestPair(t *testing.T) {
 	}
 }
 
-// A remote that restarts has another discriminator. The session ends when the old one is
+// A remote that restarts has a new discriminator. The session ends because the old discriminator is
 // silent, and comes up with the new one.
 func TestRestartedRemote(t *testing.T) {
 	p := newPair(fast, fast)
@@ -210,8 +210,8 @@ func TestRestartedRemote(t *testing.T) {
 	}
 }
 
-// A change of intervals while the session is up does not end it, and takes effect once
-// the remote has confirmed it.
+// The intervals change while the session is up. The session does not end, and the change takes effect
+// when the remote has confirmed it.
 func TestReconfigure(t *testing.T) {
 	p := newPair(fast, fast)
 	p.run(t, 3000)
@@ -232,7 +232,7 @@ func TestReconfigure(t *testing.T) {
 	}
 }
 
-// An owner that did not run for seconds finds its remote up.
+// The owner of a session has not run for seconds. Then it finds that its remote is up.
 func TestResume(t *testing.T) {
 	p := newPair(fast, fast)
 	p.run(t, 3000)
@@ -254,7 +254,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// Whatever packets arrive, two sessions come up on a link that loses none of theirs.
+// On a link that loses nothing, two sessions come up whatever forged packets arrive.
 func TestForgeries(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 20 {
@@ -275,9 +275,9 @@ func TestForgeries(t *testing.T) {
 	}
 }
 
-// A flood of greetings with random discriminators does not keep a session down. Many of them
-// arrive before each packet of the remote. None of the remote's own greetings arrives, because
-// the flood uses up the owner's limit.
+// A flood of greetings (packets without the session's discriminator) with random discriminators does
+// not keep a session down. Many of them arrive before each packet of the remote. None of the remote's
+// own greetings arrives, because the flood uses up the owner's limit.
 func TestFloodOfGreetings(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	p := newPair(fast, fast)
@@ -297,8 +297,8 @@ func TestFloodOfGreetings(t *testing.T) {
 	}
 }
 
-// strictPeer follows RFC 5880 to the letter: it believes any packet for its address, and sends
-// only when its interval has passed, except for a Final.
+// strictPeer follows RFC 5880 to the letter. It believes any packet for its address. It sends only
+// when its interval has passed, except for a packet with the Final bit.
 type strictPeer struct {
 	state  State
 	yours  uint32
@@ -336,8 +336,8 @@ func (p *strictPeer) packet() Packet {
 	return Packet{State: p.state, Multiplier: 3, Mine: theirs, Yours: p.yours, MinTx: minTx, MinRx: 1_000_000}
 }
 
-// A session comes up with a peer that does not answer at once, wherever both are in their
-// intervals, and stays up.
+// A session comes up and stays up with a peer that does not answer at once, wherever both are in their
+// intervals.
 func TestStrictPeer(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	for range 300 {
@@ -397,8 +397,8 @@ func TestDisable(t *testing.T) {
 	}
 }
 
-// A forged packet that asks for the longest intervals delays a session that is not up by
-// seconds.
+// A forged packet asks for the longest intervals. A session that is not up comes up within 33 seconds
+// nevertheless.
 func TestForgedIntervals(t *testing.T) {
 	for _, minRx := range []uint32{0, 1<<32 - 1} {
 		p := newPair(fast, fast)
@@ -415,7 +415,7 @@ func TestForgedIntervals(t *testing.T) {
 	}
 }
 
-// A session neither allocates when it sends nor when it receives.
+// A session does not allocate memory, neither when it sends nor when it receives.
 func TestAllocations(t *testing.T) {
 	for _, kind := range []AuthType{NoAuth, MeticulousKeyedSHA1} {
 		s, remote := in(Up), in(Up)
@@ -438,8 +438,8 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// Packets without the session's discriminator do not end the failure of a silent remote.
-// Anybody can forge such packets.
+// A silent remote has failed. Packets without the session's discriminator do not end this failure,
+// because anybody can forge them.
 func TestForgeriesAfterSilence(t *testing.T) {
 	for _, state := range []State{AdminDown, Down, Init, Up} {
 		s := in(Up)
@@ -458,8 +458,8 @@ func TestForgeriesAfterSilence(t *testing.T) {
 	}
 }
 
-// A remote that has turned BFD off has not failed. Neither its silence afterwards nor a greeting,
-// which anybody can forge, nor its return makes it look failed.
+// A remote that has turned BFD off has not failed. Neither its silence, nor a greeting, which anybody
+// can forge, nor its return makes it count as failed.
 func TestNoFailureAfterAdminDown(t *testing.T) {
 	off := func() (s *Session, now uint64) {
 		s = in(Up)
@@ -492,8 +492,8 @@ func TestNoFailureAfterAdminDown(t *testing.T) {
 	}
 }
 
-// Anybody can forge a greeting. So the silence after a greeting is no failure of a remote that has
-// never spoken BFD, and does not end the failure of a remote that has.
+// Anybody can forge a greeting. If silence follows a greeting, a remote that has never spoken BFD does
+// not count as failed. If a remote has failed, a greeting does not end the failure.
 func TestNoFailureAfterAGreeting(t *testing.T) {
 	greeting := &Packet{State: Down, Multiplier: 3, Mine: 7, MinTx: 100_000, MinRx: 100_000}
 	for _, failed := range []bool{false, true} {

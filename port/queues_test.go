@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// recorder logs its Close, and whether the descriptor was still open then.
+// recorder logs its Close, and whether its descriptor was still open then.
 type recorder struct {
 	name string
 	log  *[]string
@@ -39,7 +39,7 @@ type (
 	}
 )
 
-// Queues keep their order. Close closes them once, before the descriptors.
+// Queues keep their order. Close closes each of them once, before their descriptors.
 func TestQueues(t *testing.T) {
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {

@@ -25,8 +25,8 @@ func counted(t testing.TB, d port.Device, i int) port.Counted {
 	return q
 }
 
-// recvWaiting receives while the count says that frames wait, and returns the number of
-// frames of the test. The number of calls that find no frame has a limit.
+// recvWaiting receives while the count says that frames wait. It returns the number of the test's own
+// frames. It fails after too many calls that find no frame.
 func recvWaiting(t testing.TB, q port.Counted) int {
 	t.Helper()
 	b, frames, empty := new(packet.Batch), 0, 0
@@ -48,10 +48,10 @@ func recvWaiting(t testing.TB, q port.Counted) int {
 	return frames
 }
 
-// awaitFrames receives until the queues have received a number of frames of the test. Like a
-// worker, it reads a queue if the count or the descriptor says that frames wait. It returns
-// the number of frames that only the descriptor has reported. There are a few on a busy machine,
-// because the sender's processor may stop after it has counted a frame.
+// awaitFrames receives until the queues have received want frames of the test. Like a worker, it reads
+// a queue if the count or the descriptor says that frames wait. It returns how many frames only the
+// descriptor has reported. There can be a few on a busy machine, because the sender's CPU may stop
+// between the count of a frame and its delivery.
 func awaitFrames(t testing.TB, want int, queues ...port.Counted) (uncounted int) {
 	t.Helper()
 	b, got := new(packet.Batch), 0
@@ -79,8 +79,8 @@ func awaitFrames(t testing.TB, want int, queues ...port.Counted) (uncounted int)
 	return uncounted
 }
 
-// ownFrames returns the number of frames of b with the test's EtherType. The kernel sends
-// frames of its own.
+// ownFrames returns how many frames of b have the test's EtherType. The kernel also sends frames of
+// its own.
 func ownFrames(b *packet.Batch) (n int) {
 	for i := range b.N {
 		if h := b.Frames[i].Header(); h[12] == etherType>>8 && h[13] == etherType&0xff {
@@ -90,7 +90,7 @@ func ownFrames(b *packet.Batch) (n int) {
 	return n
 }
 
-// Queues receive every frame, and nearly all of them because the count says so.
+// Queues receive all frames, and learn of nearly all of them from the count.
 func TestCountedFrames(t *testing.T) {
 	n := testnet.New(t)
 	tap := create(t, Config{Dev: "tap0", Netns: n.Name, Queues: 2})
@@ -113,7 +113,7 @@ func TestCountedFrames(t *testing.T) {
 	}
 }
 
-// Frames that the kernel drops after it has counted them are not waited for, and later
+// The kernel drops frames after it has counted them. The queue does not wait for them, and later
 // frames arrive.
 func TestCountedFramesThatAreDropped(t *testing.T) {
 	n := testnet.New(t)
@@ -133,8 +133,9 @@ func TestCountedFramesThatAreDropped(t *testing.T) {
 	awaitFrames(t, 5, q)
 }
 
-// Frames that the kernel drops after it has counted them are not waited for while others
-// arrive. Otherwise each Recv would end with a read of nothing as long as the traffic lasts.
+// The kernel drops frames after it has counted them, and other frames arrive meanwhile. The queue does
+// not go on waiting for the dropped ones. Otherwise each Recv would end with a read that finds
+// nothing, for as long as there is traffic.
 func TestDroppedFramesUnderTraffic(t *testing.T) {
 	n := testnet.New(t)
 	d := open(t, create(t, Config{Dev: "tap0", Netns: n.Name}))
@@ -159,8 +160,8 @@ func TestDroppedFramesUnderTraffic(t *testing.T) {
 	t.Errorf("%d frames are still waited for", q.(*countedQueue).waiting())
 }
 
-// A frame that the kernel has not counted is received by a Recv that is called without
-// Waits. The count is right again afterwards.
+// The kernel has not counted a frame. A Recv that is called without Waits receives it, and the count
+// is right again.
 func TestFramesThatAreNotCounted(t *testing.T) {
 	n := testnet.New(t)
 	tap := create(t, Config{Dev: "tap0", Netns: n.Name})
@@ -179,8 +180,8 @@ func TestFramesThatAreNotCounted(t *testing.T) {
 	recvWaiting(t, q)
 }
 
-// The next engine receives the frames that wait while no engine runs, and so does the
-// engine of the next control process, which makes counts of its own.
+// Frames arrive while no engine runs. The next engine receives them. So does the engine of the next
+// control process, which creates counts of its own.
 func TestCountsOutliveTheEngine(t *testing.T) {
 	n := testnet.New(t)
 	first := create(t, Config{Dev: "tap0", Netns: n.Name})
@@ -189,7 +190,7 @@ func TestCountsOutliveTheEngine(t *testing.T) {
 		t.Helper()
 		d := open(t, tap)
 		defer d.Close()
-		w.send(frame(60, 1)) // counted before or after Open, which makes no difference
+		w.send(frame(60, 1)) // it makes no difference whether they are counted before or after Open
 		if got := recv(t, d.Rx()[0], new(packet.Batch), 3); len(got) != 3 {
 			t.Fatalf("received %d of 3 frames", len(got))
 		}

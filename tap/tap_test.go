@@ -160,7 +160,7 @@ func TestFramesOfEverySizePassUnchanged(t *testing.T) {
 			t.Fatalf("frame of %d bytes did not arrive as sent: %d frames", size, len(got))
 		}
 	}
-	// Send delivers frames to the kernel in order. Each frame is a header with spans.
+	// Send delivers frames to the kernel in order. Each frame is a header and spans.
 	for first := 0; first < len(sizes); first += packet.BatchSize {
 		part := sizes[first:min(first+packet.BatchSize, len(sizes))]
 		keep := fill(b, part)
@@ -214,8 +214,7 @@ func TestBatchesLendOnlyUntilRelease(t *testing.T) {
 		b.Reset()
 		n := rx.Recv(b)
 		if n > 0 {
-			// A second Recv before Release must not overwrite buffers that are still in
-			// use.
+			// A second Recv before Release must not overwrite the buffers of the first.
 			first := make([]byte, b.Frames[0].Len())
 			b.Gather(&b.Frames[0], first)
 			more := new(packet.Batch)
@@ -250,8 +249,8 @@ func TestAFrameThatDoesNotFitIsDroppedByName(t *testing.T) {
 			t.Errorf("frame %d: %v, want %v", i, b.Frames[i].Drop, want)
 		}
 	}
-	// If the operator raises the MTU after Create, the kernel truncates long frames,
-	// and Recv sets their Drop.
+	// The operator raises the MTU after Create. The kernel then truncates long frames, and Recv sets
+	// their Drop.
 	n.Exec("ip", "link", "set", "tap0", "mtu", "20000")
 	openWire(t, n, "tap0").send(frame(headerLen+bufferLen+1, 1))
 	b.Reset()
@@ -302,8 +301,8 @@ func TestARemovedDeviceIsAFault(t *testing.T) {
 	}
 }
 
-// TestPing forwards between taps in two namespaces, whose kernels ping each other
-// with the largest datagrams.
+// TestPing forwards between the taps of two namespaces. Their kernels ping each other with the largest
+// datagrams.
 func TestPing(t *testing.T) {
 	a, b := testnet.New(t), testnet.New(t)
 	da := open(t, create(t, Config{Dev: "left", Netns: a.Name, MTU: 9000}))
@@ -358,7 +357,7 @@ func TestConfigurationIsWhatTheKernelShows(t *testing.T) {
 	if got != want {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
-	// Restore takes over the tap; then the first Tap is closed.
+	// Restore takes over the tap. Then the first Tap is closed.
 	blob, fds, err := tap.Snapshot()
 	if err != nil {
 		t.Fatal(err)
@@ -392,7 +391,7 @@ func TestPersistentTapIsAttachedAndStays(t *testing.T) {
 	}
 	tap.Close()
 	n.Exec("ip", "link", "show", "keep")
-	// Create with one queue attaches to a tap that was made for several queues.
+	// Create with one queue attaches to a tap that was created for several queues.
 	n.Exec("ip", "tuntap", "add", "many", "mode", "tap", "multi_queue")
 	create(t, Config{Dev: "many", Netns: n.Name})
 }

@@ -11,8 +11,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// TestPrefetchChangesNothing: a queue delivers the same frames in the same order, however
-// often the worker calls Prefetch, and whatever size the next batch has.
+// TestPrefetchChangesNothing: Prefetch changes neither the frames nor their order, however often the
+// worker calls it and whatever size the next batch has.
 func TestPrefetchChangesNothing(t *testing.T) {
 	for _, features := range []uint64{polling, polling | vhost.FeatureRingPacked} {
 		s := newStream(t, vhosttest.Options{Num: 256, Features: features, Seed: 65500})
@@ -42,8 +42,8 @@ func TestPrefetchChangesNothing(t *testing.T) {
 	}
 }
 
-// TestPrefetchOfBadHead: a bad head in the next batch breaks the device, but only after
-// the frames before it.
+// TestPrefetchOfBadHead: a bad head in the next batch breaks the device only after the frames before
+// the head have been received.
 func TestPrefetchOfBadHead(t *testing.T) {
 	for _, before := range []int{0, 5} {
 		s := newStream(t, vhosttest.Options{Num: 256, Features: polling})

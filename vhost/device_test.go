@@ -41,7 +41,7 @@ func open(t testing.TB, g *vhosttest.Guest, change func(*vhost.DeviceSpec)) *vho
 	return d
 }
 
-// random returns frame number i of a pseudorandom sequence.
+// random returns n pseudorandom bytes, which depend only on seed and n.
 func random(seed uint64, n int) []byte {
 	r := rand.New(rand.NewPCG(seed, uint64(n)))
 	frame := make([]byte, n)
@@ -92,9 +92,9 @@ var featureSets = map[string]uint64{
 	"packed-tables": vhost.FeatureVersion1 | vhost.FeatureRingPacked | vhost.FeatureMergeable | vhost.FeatureIndirect,
 }
 
-// TestForward compares every byte of frames of all sizes. It does this for every
-// feature set, for every division of frames into descriptor chains, and until all ring
-// indexes have wrapped around.
+// TestForward forwards frames of all sizes and compares every byte. It uses every feature set and
+// every division of frames into descriptor chains. It continues until all ring indexes have wrapped
+// around.
 func TestForward(t *testing.T) {
 	for name, features := range featureSets {
 		for _, layout := range vhosttest.Layouts {
@@ -198,7 +198,8 @@ func batches(t *testing.T, layout uint64) {
 	}
 }
 
-// TestNothingBeforePublish: the guest sees used buffers only after Release or Flush.
+// TestNothingBeforePublish: the guest sees used buffers only after the device has called Release or
+// Flush.
 func TestNothingBeforePublish(t *testing.T) { eachLayout(t, nothingBeforePublish) }
 
 func nothingBeforePublish(t *testing.T, layout uint64) {
@@ -247,8 +248,8 @@ func checkState(t *testing.T, d *vhost.Device, vring int, lastAvail uint16) {
 	t.Fatalf("no vring %d in %+v", vring, s)
 }
 
-// TestResume: if a device dies during a pass of the worker, the next device continues,
-// and every frame arrives once.
+// TestResume: a device dies in the middle of a worker's pass. The next device continues, and every
+// frame arrives exactly once.
 func TestResume(t *testing.T) {
 	eachLayout(t, func(t *testing.T, layout uint64) {
 		resumes(t, layout, byEngine)
@@ -256,13 +257,13 @@ func TestResume(t *testing.T) {
 	})
 }
 
-// byEngine lets the next device of a guest continue at the positions of the last one.
+// byEngine makes the next device of a guest continue at the positions that the last device recorded.
 func byEngine(testing.TB, *vhosttest.Guest) func(*vhost.DeviceSpec) {
 	return func(s *vhost.DeviceSpec) { s.Resume = true }
 }
 
-// byControl lets control find the positions, as if the front end had stopped the rings while no engine runs,
-// and the next device begin there.
+// byControl makes the next device begin at the positions that control reads from the rings. Control
+// does this if the front end stops the rings while no engine runs.
 func byControl(t testing.TB, g *vhosttest.Guest) func(*vhost.DeviceSpec) {
 	s, fds, err := g.Spec()
 	if err != nil {
@@ -294,7 +295,7 @@ func resumes(t *testing.T, layout uint64, resume func(testing.TB, *vhosttest.Gue
 			t.Fatal("no buffer")
 		}
 		from.Tx[0].Publish()
-		if i%3 == 0 { // in every third round the device dies before it publishes
+		if i%3 == 0 { // in every third round, the device dies before it publishes
 			b.Reset()
 			z.Tx()[0].Send(b, allOffloads[:a.Rx()[0].Recv(b)])
 			a.Close()
@@ -310,8 +311,9 @@ func resumes(t *testing.T, layout uint64, resume func(testing.TB, *vhosttest.Gue
 	}
 }
 
-// TestResumeTouchesNothing: control reads the rings in a hole of the memory file without a page fault, which
-// would wait for as long as the front end punches. A fault would give the file pages.
+// TestResumeTouchesNothing: the memory file has a hole where the rings are. Control must read the
+// rings without a page fault, because a fault waits while the front end punches a hole. A fault would
+// show, because it gives the file pages.
 func TestResumeTouchesNothing(t *testing.T) {
 	eachLayout(t, func(t *testing.T, layout uint64) {
 		g := guest(t, vhosttest.Options{Num: 32, Features: vhost.FeatureVersion1 | layout})
@@ -330,8 +332,8 @@ func TestResumeTouchesNothing(t *testing.T) {
 	})
 }
 
-// TestResumeTorn kills a device at every step of publishing. The next device loses
-// and repeats nothing.
+// TestResumeTorn kills a device at every step of publishing. The next device neither loses nor repeats
+// a frame.
 func TestResumeTorn(t *testing.T) {
 	t.Run("record", func(t *testing.T) { resumesTorn(t, false, byEngine) })
 	t.Run("inflight", func(t *testing.T) { resumesTorn(t, true, byEngine) })
@@ -344,7 +346,7 @@ func resumesTorn(t *testing.T, inflight bool, resume func(testing.TB, *vhosttest
 			o := vhosttest.Options{Num: 64, Features: vhost.FeatureVersion1 | vhost.FeatureMergeable | vhost.FeatureRingPacked,
 				Seed: 29, Layout: layout, Inflight: inflight}
 			from := guest(t, o)
-			o.BufLen = 500 // two buffers for each frame
+			o.BufLen = 500 // so that each frame needs two buffers
 			to := guest(t, o)
 			a, z := open(t, from, nil), open(t, to, nil)
 			b, sent, received := new(packet.Batch), 0, 0
@@ -373,7 +375,7 @@ func resumesTorn(t *testing.T, inflight bool, resume func(testing.TB, *vhosttest
 				b.Reset()
 				z.Tx()[0].Send(b, allOffloads[:max(a.Rx()[0].Recv(b), 0)])
 				n := z.TearPublish(0, round%5)
-				if round%3 == 0 { // in every third round the guest uses the ring before the next device opens
+				if round%3 == 0 { // in every third round, the guest receives before the next device opens
 					receive()
 				}
 				if n <= round%5 && round%2 == 0 {
@@ -398,7 +400,7 @@ func resumesTorn(t *testing.T, inflight bool, resume func(testing.TB, *vhosttest
 	}
 }
 
-// TestRoom: Send does not send a frame while the guest has too few buffers. It drops a
+// TestRoom: Send leaves a frame to the caller if the guest has too few buffers for it. Send drops a
 // frame that does not fit into any number of buffers.
 func TestRoom(t *testing.T) {
 	from := guest(t, vhosttest.Options{Num: 64, Features: vhost.FeatureVersion1})
@@ -466,8 +468,8 @@ func TestMTU(t *testing.T) {
 	}
 }
 
-// TestNotify: calls and kicks are sent exactly on request, by flags or by the event
-// index.
+// TestNotify: the device sends calls, and the guest sends kicks, only when the other side has
+// requested them by flags or by the event index.
 func TestNotify(t *testing.T) {
 	for _, features := range []uint64{vhost.FeatureVersion1, vhost.FeatureVersion1 | vhost.FeatureEventIndex,
 		vhost.FeatureVersion1 | vhost.FeatureRingPacked, vhost.FeatureVersion1 | vhost.FeatureRingPacked | vhost.FeatureEventIndex} {
@@ -516,8 +518,8 @@ func TestNotify(t *testing.T) {
 	}
 }
 
-// TestNotifyOnEmpty: a legacy driver that has disabled calls still gets a call when its
-// last chain is used (VIRTIO_F_NOTIFY_ON_EMPTY).
+// TestNotifyOnEmpty: a legacy driver has disabled calls. With VIRTIO_F_NOTIFY_ON_EMPTY, it still gets
+// a call when the device uses its last chain.
 func TestNotifyOnEmpty(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		o := vhosttest.Options{Interrupts: true}
@@ -551,8 +553,8 @@ func TestNotifyOnEmpty(t *testing.T) {
 	}
 }
 
-// TestAttacks: each attack breaks the device with a fault that names the ring, and
-// the guest receives nothing.
+// TestAttacks: each attack breaks the device with a fault that names the ring. The other guest
+// receives nothing of it.
 func TestAttacks(t *testing.T) { eachLayout(t, attacks) }
 
 func attacks(t *testing.T, layout uint64) {
@@ -612,8 +614,8 @@ func checkBroken(t *testing.T, d *vhost.Device, b *packet.Batch, transmit bool) 
 	}
 }
 
-// TestDisabled: the device discards frames of a disabled transmit ring, and has no Tx
-// for a disabled receive ring.
+// TestDisabled: the device discards the frames of a disabled transmit ring. For a disabled receive
+// ring, it has no Tx.
 func TestDisabled(t *testing.T) {
 	g := guest(t, vhosttest.Options{Pairs: 2})
 	d := open(t, g, func(s *vhost.DeviceSpec) { s.Vrings[2].Enabled, s.Vrings[3].Enabled = false, false })
@@ -670,8 +672,8 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// TestTruncated: the worker recovers from a load of truncated guest memory, and the
-// next Open refuses the file.
+// TestTruncated: the worker survives a read of guest memory whose file was truncated. The next Open
+// refuses the file.
 func TestTruncated(t *testing.T) {
 	bad, good := guest(t, vhosttest.Options{}), guest(t, vhosttest.Options{})
 	a := open(t, bad, nil)
@@ -688,7 +690,7 @@ func TestTruncated(t *testing.T) {
 	if !faulted {
 		t.Fatal("no fault")
 	}
-	_ = a.State() // touches no guest memory
+	_ = a.State() // reads no guest memory
 	a.Close()
 	good.Tx[0].Send(random(1, 64))
 	good.Tx[0].Publish()
@@ -700,7 +702,7 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// TestTaken: if a Send was interrupted, Taken does not count the frames of earlier
+// TestTaken: after a Send that a fault has interrupted, Taken does not count the frames of earlier
 // Sends.
 func TestTaken(t *testing.T) {
 	bad, good := guest(t, vhosttest.Options{}), guest(t, vhosttest.Options{})
@@ -731,8 +733,8 @@ func TestTaken(t *testing.T) {
 	}
 }
 
-// TestWake: a fault of a receive ring wakes the worker of the guest's transmit ring,
-// which reports it.
+// TestWake: a fault of a receive ring wakes the worker of the same guest's transmit ring, and this
+// worker reports the fault.
 func TestWake(t *testing.T) {
 	features := uint64(vhost.FeatureVersion1)
 	bad, good := guest(t, vhosttest.Options{Features: features}), guest(t, vhosttest.Options{Features: features})

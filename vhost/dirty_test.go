@@ -35,7 +35,7 @@ func logFile(t *testing.T) (fd int, bitmap []byte) {
 	return fd, bitmap
 }
 
-// pages is a copy of guest memory before the device writes to it.
+// pages compares guest memory with a copy from before the device wrote to it.
 type pages struct {
 	mem, earlier []byte
 }
@@ -46,8 +46,8 @@ func pagesOf(g *vhosttest.Guest) pages {
 	return pages{mem, bytes.Clone(mem)}
 }
 
-// check returns the number of changed pages. It fails for a changed page that the dirty
-// log does not mark.
+// check returns the number of changed pages. The test fails if the dirty log does not mark a changed
+// page.
 func (p pages) check(t *testing.T, bitmap []byte) (changed int) {
 	t.Helper()
 	for off := 0; off < len(p.mem); off += 4096 {
@@ -63,8 +63,8 @@ func (p pages) check(t *testing.T, bitmap []byte) (changed int) {
 	return changed
 }
 
-// TestDirtyLog: the device marks every page that it changes, and at most six times as
-// many.
+// TestDirtyLog: the device marks every page that it changes. It marks at most six times as many pages
+// as it changes.
 func TestDirtyLog(t *testing.T) {
 	for name, features := range featureSets {
 		for _, layout := range vhosttest.Layouts {
@@ -102,8 +102,8 @@ func TestDirtyLog(t *testing.T) {
 	}
 }
 
-// TestSessionLog turns the dirty log on and off as a migration does. Afterwards the
-// device announces the guest.
+// TestSessionLog turns the dirty log on and off as a migration does. After the migration, the device
+// announces the guest.
 func TestSessionLog(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features, Pairs: 2})
@@ -164,8 +164,7 @@ func TestSessionLog(t *testing.T) {
 	}
 }
 
-// TestDirtyBytes: the device marks only the pages that a frame fills, however long
-// the chain is.
+// TestDirtyBytes: of a long chain, the device marks only the pages that the frame fills.
 func TestDirtyBytes(t *testing.T) {
 	const chain = 8
 	for name, features := range featureSets { // a ring of 4096 descriptors has used elements in 9 pages (split) or 16 (packed)

@@ -23,7 +23,8 @@ import (
 // In these tests, a hostile front end clears O_NONBLOCK of the shared call, kick and
 // err eventfds, fills their counters, or adds many waiters.
 
-// hostile makes every further write to eventfd fd block.
+// hostile makes every further write to the eventfd fd block: it is in blocking mode, and its counter
+// is full.
 func hostile(t *testing.T, fd int) {
 	t.Helper()
 	blocking(t, fd)
@@ -41,7 +42,7 @@ func blocking(t *testing.T, fd int) {
 	}
 }
 
-// relent unblocks the writers of an eventfd.
+// relent lets the blocked writers of an eventfd continue.
 func relent(fd int) {
 	_ = unix.SetNonblock(fd, true)
 	var b [8]byte
@@ -75,7 +76,7 @@ func TestHostileCallAtOpen(t *testing.T) {
 	})
 }
 
-// A full call eventfd of either ring does not block the worker.
+// A full call eventfd does not block the worker, in either ring.
 func TestHostileCallOfWorker(t *testing.T) {
 	eachRing(t, func(t *testing.T, o vhosttest.Options) {
 		g := guest(t, o)
@@ -108,7 +109,7 @@ func TestHostileCallOfWorker(t *testing.T) {
 	})
 }
 
-// A full kick eventfd does not block the worker that finds a fault.
+// A full kick eventfd does not block the worker when it finds a fault.
 func TestHostileKickOfBroken(t *testing.T) {
 	eachRing(t, func(t *testing.T, o vhosttest.Options) {
 		g := guest(t, o)
@@ -153,8 +154,8 @@ func TestHostileErr(t *testing.T) {
 	}
 }
 
-// A front end that sends a descriptor of another kind instead of an eventfd is
-// disconnected, with one line in the log.
+// A front end sends a descriptor that is no eventfd in place of one. The session disconnects it, with
+// one log line.
 func TestEventIsNoEvent(t *testing.T) {
 	for i, request := range []uint32{vhosttest.SetVringKick, vhosttest.SetVringCall, vhosttest.SetVringErr} {
 		t.Run(fmt.Sprint(request), func(t *testing.T) {
@@ -183,9 +184,9 @@ func TestEventIsNoEvent(t *testing.T) {
 	}
 }
 
-// crowd starts threads that wait for the event, each of them many times. It returns a
-// function that ends them. The threads poll only for errors, so each signal of the
-// event takes time but wakes none of them.
+// crowd starts threads, each of which waits for the event many times over. The function that it
+// returns ends them. The threads poll only for errors, so a signal of the event wakes none of them but
+// has to visit all.
 func crowd(t *testing.T, fd int) (leave func()) {
 	t.Helper()
 	const threads, times = 48, 8192
@@ -219,8 +220,8 @@ func crowd(t *testing.T, fd int) (leave func()) {
 	})
 }
 
-// An eventfd with many waiters takes long to signal. The device that uses it fails, and
-// a new device with this eventfd does not open.
+// To signal an eventfd with many waiters takes long. A device that does so fails, and no new device
+// with this eventfd opens.
 func TestCallWithManyWaiters(t *testing.T) {
 	eachRing(t, func(t *testing.T, o vhosttest.Options) {
 		g := guest(t, o)
@@ -245,7 +246,7 @@ func TestCallWithManyWaiters(t *testing.T) {
 			t.Errorf("the fault is %q", reason)
 		}
 		d.Close()
-		eventually(t, "the refusal of another", func() bool { // Open refuses once all threads wait
+		eventually(t, "the refusal of another", func() bool { // Open refuses only when all threads wait
 			d, err := g.Open(nil)
 			if err == nil {
 				d.Close()

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// TearPublish puts a packed ring into the state after a device has died while
-// publishing. The record has all used elements. The ring in guest memory has only the
-// last ones (written of them). TearPublish returns the number of used elements.
+// TearPublish puts a packed ring into the state of a device that died while it published. The record
+// has all used elements. The ring in guest memory has only the last ones; written is their number.
+// TearPublish returns the number of used elements.
 func (d *Device) TearPublish(vring, written int) int {
 	for _, r := range d.rings {
 		if r.index != vring {
@@ -37,12 +37,12 @@ func (d *Device) TearPublish(vring, written int) int {
 // Unbudgeted removes a session's message budget.
 func (s *Session) Unbudgeted() { s.budget.SetLimit(rate.Inf) }
 
-// ExpectFirst replaces firstMessageTimeout by within. The test calls it before Run
+// ExpectFirst sets the time that a front end has for its first message. The test calls it before Run
 // accepts a connection.
 func (s *Session) ExpectFirst(within time.Duration) { s.first = within }
 
-// Exhaust sets a session's message budget to a number of messages. The budget does not
-// grow any more.
+// Exhaust sets a session's message budget to this number of messages. The budget then does not grow
+// any more.
 func (s *Session) Exhaust(messages int) {
 	s.budget.SetLimit(1e-6)
 	s.budget.SetBurst(messages)

@@ -15,8 +15,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// TestInflightSession: session and engine die together. A new session continues at
-// the position in the front end's inflight buffer.
+// TestInflightSession: session and engine die together. A new session finds the position in the front
+// end's inflight buffer and continues there.
 func TestInflightSession(t *testing.T) { eachLayout(t, inflightSession) }
 
 func inflightSession(t *testing.T, layout uint64) {
@@ -49,8 +49,8 @@ func inflightSession(t *testing.T, layout uint64) {
 	eventually(t, "descriptors closed", func() bool { return openFiles(t) <= before })
 }
 
-// TestInflightMarks: some chains were taken by another back end and not completed. They
-// return to the driver exactly once. The device receives all other chains.
+// TestInflightMarks: another back end took some chains and did not complete them. The device gives
+// them back to the driver exactly once, and receives all other chains.
 func TestInflightMarks(t *testing.T) {
 	g := guest(t, vhosttest.Options{Features: features, Inflight: true})
 	for i := range 6 {
@@ -106,8 +106,8 @@ func TestInflightRefuses(t *testing.T) {
 	}
 }
 
-// TestBackendChannel: the session does not offer BACKEND_REQ, and closes such a
-// channel.
+// TestBackendChannel: the session does not offer BACKEND_REQ. If a front end sends such a channel, the
+// session closes it.
 func TestBackendChannel(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})
@@ -132,9 +132,8 @@ func TestBackendChannel(t *testing.T) {
 	})
 }
 
-// TestNoMoreChainsThanDescriptors: a driver makes descriptors of a packed ring
-// available again before the device has used them. The device then takes no more chains
-// than the ring has descriptors.
+// TestNoMoreChainsThanDescriptors: a driver makes descriptors of a packed ring available again before
+// the device has used them. Even then, the device takes no more chains than the ring has descriptors.
 func TestNoMoreChainsThanDescriptors(t *testing.T) {
 	for _, num := range []int{33, 128, 129} {
 		for _, inflight := range []bool{true, false} {
@@ -175,8 +174,8 @@ func TestNoMoreChainsThanDescriptors(t *testing.T) {
 	}
 }
 
-// lend returns the receive queue of a device. The guest has transmitted one frame of
-// the given size.
+// lend returns the receive queue of a new device, whose guest has transmitted one frame of the given
+// size.
 func lend(t *testing.T, size int) port.Rx {
 	g := guest(t, vhosttest.Options{})
 	g.Tx[0].Send(random(1, size))
@@ -184,8 +183,8 @@ func lend(t *testing.T, size int) port.Rx {
 	return open(t, g, nil).Rx()[0]
 }
 
-// TestInflightWorst: every descriptor is marked as in flight, and the used index is one
-// ring length behind. Even then, Open reads the marks and the used elements only once.
+// TestInflightWorst: every descriptor is marked as in flight, and the used index is one ring length
+// behind. Even then, Open reads each mark and each used element only once.
 func TestInflightWorst(t *testing.T) {
 	const num = vhost.MaxRingSize
 	g := guest(t, vhosttest.Options{Features: features, Inflight: true, Num: num, BufLen: 64, Seed: num})

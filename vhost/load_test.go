@@ -80,8 +80,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// TestLoadRests: Load.Rest returns the exact number of lost frames. The other frames
-// circulate again after each Rest.
+// TestLoadRests: Load.Rest returns the exact number of lost frames. After each Rest, the other frames
+// circulate again.
 func TestLoadRests(t *testing.T) {
 	for _, features := range []uint64{0, vhost.FeatureRingPacked} {
 		l, err := vhosttest.NewLoad(vhosttest.LoadConfig{Check: true, Repeats: true, Core: -1, Features: vhost.FeatureVersion1 | vhost.FeatureMergeable | features})
@@ -119,8 +119,8 @@ func TestLoadRests(t *testing.T) {
 	}
 }
 
-// BenchmarkForward measures how long the device takes to forward a batch, without
-// parsing. The guests run on the same core, but their time is not measured.
+// BenchmarkForward measures how long the device takes to forward a batch, without parsing. The guests
+// run on the same core, but only the device's time is measured.
 func BenchmarkForward(b *testing.B) {
 	for name, c := range map[string]vhosttest.LoadConfig{
 		"64":        {Core: -1},

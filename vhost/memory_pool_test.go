@@ -18,8 +18,8 @@ func sum(p *vhost.MemoryPool) vhost.MemoryUse {
 	return use[0]
 }
 
-// sendMemory sends a memory table of sparse regions with these sizes. It returns the
-// session's error, or "".
+// sendMemory connects a front end that sends a memory table with sparse regions of these sizes. It
+// returns the session's error, or "".
 func (r *rig) sendMemory(t *testing.T, sizes ...uint64) string {
 	t.Helper()
 	f, err := vhosttest.Dial(r.path)
@@ -44,8 +44,8 @@ func (r *rig) sendMemory(t *testing.T, sizes ...uint64) string {
 	return r.Status().LastError
 }
 
-// TestMemoryLimits: a guest that exceeds a limit is refused with one line, and the
-// refusal is counted. A guest of 1 TiB works.
+// TestMemoryLimits: a guest that exceeds a limit is refused. The refusal is logged in one line and
+// counted. A guest of 1 TiB is accepted.
 func TestMemoryLimits(t *testing.T) {
 	limits := vhost.DefaultMemoryLimits()
 	if limits.Guest < 1<<40+1<<30 || limits.Share < 16<<30 || limits.Share*port.MaxPorts > limits.All || limits.All > 1<<46 {
@@ -105,8 +105,8 @@ func TestMemoryOfATebibyte(t *testing.T) {
 	}
 }
 
-// TestMemoryShares: if one guest maps all memory that is free, the other guests still
-// get their shares. When a guest disconnects, its memory is free again.
+// TestMemoryShares: one guest maps all memory that is not reserved. The other guests still get their
+// shares. When a guest disconnects, its memory becomes free again.
 func TestMemoryShares(t *testing.T) {
 	const share = 1 << 20
 	p := vhost.NewMemoryPool(vhost.MemoryLimits{Guest: 8 * share, Share: share, All: (port.MaxPorts + 10) * share, Mappings: 7})

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// opener is a Backend that opens each device in this process.
+// opener is a Backend that opens each device in the test's own process.
 type opener struct {
 	t      *testing.T
 	opened bool
@@ -41,8 +41,8 @@ func (o *opener) Start(spec []byte, fds []int) error {
 func (o *opener) Stop() ([]byte, error) { o.opened = false; return nil, nil }
 func (o *opener) Changed()              {}
 
-// FuzzMessages sends arbitrary sequences of requests. The session must not panic or
-// leak a descriptor. A new session that is restored from its snapshot must continue.
+// FuzzMessages sends arbitrary sequences of requests. The session must neither panic nor leak a
+// descriptor. A new session that is restored from the state must continue.
 func FuzzMessages(f *testing.F) {
 	addr := binary.LittleEndian.AppendUint64(make([]byte, 8), 0x10000)
 	addr = binary.LittleEndian.AppendUint64(addr, 0x12000)
@@ -162,7 +162,7 @@ func FuzzHeader(f *testing.F) {
 		good := request < 41 && table[request].run != nil && flags&3 == 1 && flags&4 == 0
 		if good && request == 5 {
 			good = size >= 8 && size <= 8+8*32
-		} else if good && (request == 31 || request == 32) { // with or without padding to 24 bytes
+		} else if good && (request == 31 || request == 32) { // the payload may be padded to 24 bytes
 			good = size == 20 || size == 24
 		} else if good {
 			good = size == uint32(table[request].size)
@@ -176,8 +176,7 @@ func FuzzHeader(f *testing.F) {
 	})
 }
 
-// TestStalled: a message that ends early, or that stalls, gives an error. A silence
-// between messages gives no error.
+// TestStalled: a message that ends early or stalls is an error. Silence between two messages is none.
 func TestStalled(t *testing.T) {
 	header := func(request, size uint32) []byte {
 		b := binary.LittleEndian.AppendUint32(nil, request)
@@ -230,7 +229,7 @@ func socketPair(t *testing.T) (near, far *net.UnixConn) {
 	return ends[0], ends[1]
 }
 
-// TestOrder: each release store, in assembly and in Go, changes only its own word.
+// TestOrder: each store with release semantics, in assembly and in Go, changes only its own word.
 func TestOrder(t *testing.T) {
 	words := [3]uint32{1, 2, 3}
 	storeRelease32(&words[1], 0xdeadbeef)
@@ -240,7 +239,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// The end of a session does not wait for a front end that reads no replies.
+// A session ends without waiting for a front end that reads no replies.
 func TestReplyIsInterrupted(t *testing.T) {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

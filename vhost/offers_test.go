@@ -10,8 +10,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// TestSessionOffloads: a port configured with NoOffloads offers no offload feature to
-// the guest. Other ports offer all offload features except UFO.
+// TestSessionOffloads: a port with NoOffloads offers the guest no offload feature. Other ports offer
+// all of them except UFO.
 func TestSessionOffloads(t *testing.T) {
 	for _, off := range []bool{false, true} {
 		s, err := vhost.NewSession(vhost.Config{Path: filepath.Join(t.TempDir(), "vhost.sock"), Queues: 1, NoOffloads: off}, &vhosttest.Engine{})

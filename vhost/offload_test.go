@@ -27,8 +27,8 @@ func vnet(size int) (h [12]byte) {
 	return h
 }
 
-// largeFrame returns a TCP frame of 54 header bytes and n bytes of random payload, as
-// vnet describes it.
+// largeFrame returns a TCP frame with 54 bytes of headers and n bytes of random payload. vnet returns
+// the virtio-net header that fits it.
 func largeFrame(n int) []byte {
 	f := random(1, 54+n)
 	copy(f[12:], []byte{8, 0, 0x45, 0, byte((40 + n) >> 8), byte(40 + n), 0, 1, 0x40, 0, 64, packet.ProtoTCP})
@@ -36,8 +36,8 @@ func largeFrame(n int) []byte {
 	return f
 }
 
-// A frame with an unfinished checksum and large segments arrives unchanged at a guest
-// that accepts these offloads. The test uses all kinds of rings and chains.
+// A frame with an unfinished checksum and large segments arrives unchanged at a guest that accepts
+// such frames, with all kinds of rings and chains.
 func TestLargeFrames(t *testing.T) {
 	for _, packed := range []uint64{0, vhost.FeatureRingPacked} {
 		for _, layout := range vhosttest.Layouts {
@@ -71,7 +71,7 @@ func TestLargeFrames(t *testing.T) {
 	}
 }
 
-// carry forwards frames with offloads from one device to another. It sets the header
+// carry forwards frames with offloads from one device to another. In between, it sets the header
 // offsets and checks the offloads, as the datapath does.
 func carry(t *testing.T, from, to *vhost.Device) packet.DropReason {
 	t.Helper()
@@ -80,7 +80,7 @@ func carry(t *testing.T, from, to *vhost.Device) packet.DropReason {
 		t.Fatalf("%d frames: %s", n, from.Rx()[0].Fault())
 	}
 	f := &b.Frames[0]
-	f.L3, f.L4, f.Proto = 14, 34, packet.ProtoTCP // as extraction sets them
+	f.L3, f.L4, f.Proto = 14, 34, packet.ProtoTCP // as the parser sets them
 	if f.Drop == packet.DropNone {
 		f.Drop = b.CheckOffload(f)
 	}
@@ -92,7 +92,7 @@ func carry(t *testing.T, from, to *vhost.Device) packet.DropReason {
 	return f.Drop
 }
 
-// A frame with an offload that the guest has not negotiated is dropped.
+// A frame is dropped if it needs an offload that the receiving guest has not negotiated.
 func TestOffloadsNotNegotiated(t *testing.T) {
 	for _, c := range []struct {
 		features uint64
@@ -116,7 +116,7 @@ func TestOffloadsNotNegotiated(t *testing.T) {
 	}
 }
 
-// Without VIRTIO_NET_F_GUEST_CSUM, the virtio-net header must not even say that a
+// If a guest lacks VIRTIO_NET_F_GUEST_CSUM, its frames' virtio-net headers must not even say that a
 // checksum is valid.
 func TestOffloadsOfReceiver(t *testing.T) {
 	for features, want := range map[uint64]packet.Offloads{

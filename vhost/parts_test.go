@@ -11,7 +11,7 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// pairs makes a session with this number of queue pairs, and a guest that uses all.
+// pairs returns a session with n queue pairs, and a guest that uses all of them.
 func pairs(t *testing.T, n int) (*rig, vhost.Config, *vhosttest.Guest) {
 	t.Helper()
 	r := &rig{engine: &vhosttest.Engine{}, path: t.TempDir() + "/vhost.sock", log: &lines{}}
@@ -33,8 +33,8 @@ func numbers(parts []vhost.Part) (list []int) {
 	return list
 }
 
-// TestMostQueuePairs: a guest with 128 queue pairs passes frames, another control process
-// takes it over, and a change of one ring makes one part of the state stale.
+// TestMostQueuePairs: a guest with 128 queue pairs passes frames. Another control process takes its
+// session over. After a change of one ring, only one part of the state is out of date.
 func TestMostQueuePairs(t *testing.T) {
 	r, config, g := pairs(t, vhost.MaxQueuePairs)
 	f := r.attach(t, g)
@@ -48,7 +48,7 @@ func TestMostQueuePairs(t *testing.T) {
 	if err := f.Send(vhosttest.SetVringErr, vhosttest.Version, vhosttest.Number(uint64(last)), event); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.U64(vhosttest.GetQueueNum, nil); err != nil { // the message before is handled
+	if _, err := f.U64(vhosttest.GetQueueNum, nil); err != nil { // the answer shows that it was handled
 		t.Fatal(err)
 	}
 	if got := numbers(r.Changes()); !slices.Equal(got, []int{7}) {
@@ -57,7 +57,7 @@ func TestMostQueuePairs(t *testing.T) {
 
 	parts := r.Snapshot()
 	for _, p := range parts {
-		if len(p.FDs) > 253 { // the engine's limit of one message
+		if len(p.FDs) > 253 { // the engine's limit for one message
 			t.Errorf("part %d has %d descriptors", p.Number, len(p.FDs))
 		}
 	}
@@ -86,8 +86,8 @@ func TestMostQueuePairs(t *testing.T) {
 	}
 }
 
-// TestPartsRefused: parts that do not make a state are refused, and their descriptors are
-// closed. Without a connection only part 0 counts.
+// TestPartsRefused: Restore refuses parts that do not form a state, and closes their descriptors.
+// Without a connection, only part 0 counts.
 func TestPartsRefused(t *testing.T) {
 	r, config, g := pairs(t, 40)
 	f := r.attach(t, g)
@@ -121,7 +121,7 @@ func TestPartsRefused(t *testing.T) {
 	s.Close()
 }
 
-// A device of few queue pairs is one part, which earlier versions can read.
+// The state of a device with few queue pairs is one part, which earlier versions can read, too.
 func TestOnePart(t *testing.T) {
 	for n, want := range map[int]int{1: 1, 16: 1, 17: 2, 32: 2, 33: 3, vhost.MaxQueuePairs: 8} {
 		if got := vhost.Parts(n); got != want {

@@ -12,7 +12,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// A visit of a ring whose chains have many pieces ends early. The next visits take the rest.
+// If the chains of a ring have many pieces, a visit of the ring ends early. The next visits take the
+// rest.
 func TestChainsOfManyPiecesEndAVisit(t *testing.T) {
 	const chains, pieces, tableBytes = 30, 60, 4096
 	g := guest(t, vhosttest.Options{Num: 64, Features: vhost.FeatureVersion1 | vhost.FeatureIndirect, BufLen: 2 * tableBytes, Indirect: true})
@@ -55,7 +56,8 @@ func TestChainsOfManyPiecesEndAVisit(t *testing.T) {
 	}
 }
 
-// receiveInPieces offers n receive chains of pieces one after the other, all in one region of memory.
+// receiveInPieces offers n receive chains one after the other. Each has pieces descriptors, and all of
+// them are in one region of memory.
 func receiveInPieces(q *vhosttest.Queue, n, pieces int, pieceBytes uint32) {
 	q.Withdraw()
 	table := q.Slot(0)
@@ -77,7 +79,8 @@ func receiveInPieces(q *vhosttest.Queue, n, pieces int, pieceBytes uint32) {
 	q.Publish()
 }
 
-// sendBatch sends a batch of frames and returns the number of frames dropped for the receiver's chains.
+// sendBatch sends a batch of frames. It returns how many of them were dropped because the receiver's
+// chains have too many pieces.
 func sendBatch(t *testing.T, tx port.Tx, size int) (slow int) {
 	t.Helper()
 	b := new(packet.Batch)
@@ -101,8 +104,9 @@ func sendBatch(t *testing.T, tx port.Tx, size int) (slow int) {
 	return slow
 }
 
-// A receiver whose chains have many small pieces loses the frames of a batch beyond a limit, and the next
-// batch has its turn again. Chains as drivers make them lose nothing.
+// A receiver offers chains with many small pieces. It loses the frames of a batch that exceed a limit.
+// The limit starts anew with the next batch. A receiver with chains as drivers make them loses
+// nothing.
 func TestReceiveChainsOfManyPieces(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -110,7 +114,7 @@ func TestReceiveChainsOfManyPieces(t *testing.T) {
 		pieceBytes uint32
 		sent       int
 	}{
-		{"two bytes each", 50, 2, 14}, // 13 chains have 624 pieces in excess, 14 have 672
+		{"two bytes each", 50, 2, 14}, // excess pieces: 624 in 13 chains, 672 in 14
 		{"too many for a frame", 200, 1, 0},
 		{"pages, of which a small frame needs one", 19, 64, packet.BatchSize},
 		{"a header and a buffer", 2, 60, packet.BatchSize},
@@ -131,8 +135,8 @@ func TestReceiveChainsOfManyPieces(t *testing.T) {
 	}
 }
 
-// A frame in many more pieces than its length needs is dropped, and its chain is given back. One with as many
-// pieces as it may have is not.
+// A frame in many more pieces than its length needs is dropped, and its chain is given back to the
+// driver. A frame with just the permitted number of pieces is not dropped.
 func TestFramesOfManyPieces(t *testing.T) {
 	for pieces, want := range map[int]packet.DropReason{128: packet.DropNone, 129: packet.DropManyPieces} {
 		g := guest(t, vhosttest.Options{Num: 64, Features: vhost.FeatureVersion1 | vhost.FeatureIndirect, BufLen: 4096, Indirect: true})

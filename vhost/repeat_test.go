@@ -17,7 +17,7 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// holdings counts the test process's descriptors, mappings and goroutines.
+// holdings counts the descriptors, mappings and goroutines of the test process.
 type holdings struct{ files, mappings, goroutines int }
 
 func held(t *testing.T) holdings {
@@ -30,8 +30,8 @@ func held(t *testing.T) holdings {
 	return holdings{openFiles(t), bytes.Count(maps, []byte(" rw-s ")), runtime.NumGoroutine()}
 }
 
-// TestRepeats: a thousand repetitions of every request leave behind no descriptor,
-// mapping or goroutine. Frames still pass afterwards.
+// TestRepeats: each request is repeated a thousand times. No descriptor, mapping or goroutine is left
+// behind, and frames still pass.
 func TestRepeats(t *testing.T) {
 	const times = 1000
 	n, p := vhosttest.Number, vhosttest.Pair
@@ -182,8 +182,8 @@ func takeReply(f *vhosttest.FrontEnd, request uint32) error {
 	return nil
 }
 
-// TestPartialMessages: a session frees everything that front ends sent before they
-// disconnected in the middle of a message.
+// TestPartialMessages: front ends disconnect in the middle of a message. The session frees everything
+// that they have sent.
 func TestPartialMessages(t *testing.T) {
 	r := newRig(t, false)
 	r.Unbudgeted()
@@ -204,7 +204,7 @@ func TestPartialMessages(t *testing.T) {
 		}
 	}
 	gone := func() { eventually(t, "disconnection", func() bool { return !r.Status().Connected }) }
-	leave(5, 2) // later front ends reuse the buffers of the first one
+	leave(5, 2) // so that later front ends reuse the first one's buffers
 	gone()
 	before := held(t)
 	for range 10 {
@@ -224,8 +224,8 @@ func TestPartialMessages(t *testing.T) {
 	r.echo(t, g, 1)
 }
 
-// TestFirstMessage: a front end that sends nothing is disconnected after a time. After
-// its first message, it may be silent.
+// TestFirstMessage: a front end that sends no first message is disconnected after a time. After its
+// first message, it may stay silent.
 func TestFirstMessage(t *testing.T) {
 	r := newRigWith(t, func(s *vhost.Session) { s.ExpectFirst(20 * time.Millisecond) })
 	silent, err := vhosttest.Dial(r.path)
@@ -251,7 +251,7 @@ func TestFirstMessage(t *testing.T) {
 	}
 }
 
-// TestUnchanged: a message that changes no state causes no new snapshot.
+// TestUnchanged: a message that does not change the state makes no part of it out of date.
 func TestUnchanged(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})
@@ -277,13 +277,13 @@ func TestUnchanged(t *testing.T) {
 	r.echo(t, g, 1)
 }
 
-// TestBudget: a front end that has used up its message budget waits, and Status counts
-// the wait. Close does not wait for the budget.
+// TestBudget: a front end that has used up its message budget has to wait, and Status counts the wait.
+// Close does not wait for it.
 func TestBudget(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})
 	f := r.attach(t, g)
-	// The answer comes after all earlier messages.
+	// The answer shows that all earlier messages were handled.
 	if _, err := f.U64(vhosttest.GetFeatures, nil); err != nil {
 		t.Fatal(err)
 	}

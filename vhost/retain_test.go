@@ -48,8 +48,8 @@ func (s *stream) take(n int) {
 	}
 }
 
-// receive receives frames into s.b, which is empty, and compares each one with the frame
-// sent. It returns their number.
+// receive receives frames into the empty batch s.b. It compares each frame with the frame that was
+// sent, and returns their number.
 func (s *stream) receive() int {
 	s.Helper()
 	n := s.rx.Rx()[0].Recv(s.b)
@@ -77,12 +77,12 @@ func (s *stream) shown(n int) {
 
 const polling = vhost.FeatureVersion1 | vhost.FeatureMergeable
 
-// TestNewestAreRetained: a polling driver does not see the newest used chains until
-// frames stop coming.
+// TestNewestAreRetained: a driver that polls does not see the newest used chains until no more frames
+// come.
 func TestNewestAreRetained(t *testing.T) {
 	for _, interrupts := range []bool{false, true} {
 		s := newStream(t, vhosttest.Options{Num: 256, Features: polling, Interrupts: interrupts, Seed: 65500})
-		if interrupts { // the device calls until it has seen that the driver disabled calls
+		if interrupts { // the device stops its calls only after it has seen that the driver disabled them
 			s.Tx[0].WantCalls(false)
 			for range 2 {
 				s.send(1)
@@ -111,8 +111,8 @@ func TestNewestAreRetained(t *testing.T) {
 	}
 }
 
-// TestNothingIsRetained: the device publishes all used chains in three cases: the
-// driver wants calls, the ring is packed, or there is no record.
+// TestNothingIsRetained: the device publishes all used chains at once if the driver wants calls, if
+// the ring is packed, or if there is no record.
 func TestNothingIsRetained(t *testing.T) {
 	for name, o := range map[string]vhosttest.Options{
 		"calls":       {Features: polling, Interrupts: true},
@@ -140,9 +140,8 @@ func TestNothingIsRetained(t *testing.T) {
 	}
 }
 
-// TestRetainedAreNotReceivedAgain: a device publishes the chains that an earlier device
-// has retained (completed but not published). It receives only those frames again that
-// were never released.
+// TestRetainedAreNotReceivedAgain: a device dies with retained chains: completed but not published.
+// The next device publishes them. It receives only those frames again that were never released.
 func TestRetainedAreNotReceivedAgain(t *testing.T) {
 	for batches := range 5 {
 		for _, unreleased := range []bool{false, true} {
@@ -182,8 +181,8 @@ func TestRetainedAreNotReceivedAgain(t *testing.T) {
 	}
 }
 
-// TestRecordOfAnotherTime: the device ignores a record that does not fit the used
-// index. Without Resume it ignores any record.
+// TestRecordOfAnotherTime: the device ignores a record that does not agree with the used index.
+// Without Resume, it ignores every record.
 func TestRecordOfAnotherTime(t *testing.T) {
 	for _, resume := range []bool{false, true} {
 		s := newStream(t, vhosttest.Options{Num: 256, Features: polling, Seed: 100})

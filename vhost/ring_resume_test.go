@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// advanceUsed adds to the used index, also beyond its end, and leaves the flags as they are.
+// advanceUsed adds to the used index, which may wrap around, and does not change the flags before it.
 func TestAdvanceUsed(t *testing.T) {
 	fd, err := unix.MemfdCreate("ring", unix.MFD_CLOEXEC)
 	if err != nil {

@@ -100,8 +100,8 @@ func (s slowRing) chains(heads []int, write bool) (chains []slowChain) {
 	return chains
 }
 
-// packedChains returns the available chains of a packed ring (virtio 1.2 section 2.8)
-// before the first invalid one.
+// packedChains returns the available chains of a packed ring (virtio 1.2 section 2.8) up to the first
+// invalid one.
 func (s slowRing) packedChains(write bool) (chains []slowChain) {
 	num := s.guest.Num
 	at, wrap := int(s.queue.Start()&0x7fff), true
@@ -158,7 +158,7 @@ func (s slowRing) packedTable(t vhosttest.Desc, write bool) (pieces [][]byte, ok
 	return pieces, true
 }
 
-// received returns the frames that Recv must return, up to the first invalid chain.
+// received returns the frames that Recv must return before the first invalid chain.
 func received(chains []slowChain, header int) (frames [][]byte, broken bool) {
 	for _, c := range chains {
 		frame := bytes.Join(c.pieces, nil)
@@ -170,9 +170,8 @@ func received(chains []slowChain, header int) (frames [][]byte, broken bool) {
 	return frames, false
 }
 
-// slowSend writes a frame into the available chains of the model, and returns the
-// number of chains used. If this number is 0, the device must not accept the frame; if
-// drop is true, it must drop the frame.
+// slowSend writes a frame into the available chains, and returns how many of them it used. If it used
+// none, the device must not accept the frame. If drop is true, the device must drop the frame.
 func slowSend(frame []byte, chains []slowChain, header int, mergeable bool) (accepted int, drop, broken bool) {
 	var room [][]byte
 	size := 0
@@ -201,8 +200,8 @@ func slowSend(frame []byte, chains []slowChain, header int, mergeable bool) (acc
 	return 0, false, false
 }
 
-// ringProgram writes descriptors, indirect tables and heads to a ring, according to
-// fuzzed bytes. Most of them are valid.
+// ringProgram writes descriptors, indirect tables and heads into a ring. Fuzzed bytes choose them, so
+// that most are valid.
 type ringProgram struct {
 	data  []byte
 	queue *vhosttest.Queue
@@ -258,7 +257,7 @@ func (p *ringProgram) write(write bool) (heads []int) {
 	return heads
 }
 
-// writePacked writes a packed ring and its indirect tables from fuzzed bytes.
+// writePacked writes a packed ring and its indirect tables, which fuzzed bytes choose.
 func (p *ringProgram) writePacked(g *vhosttest.Guest, write bool) {
 	start := int(p.queue.Start() & 0x7fff)
 	for i := range g.Num {
@@ -284,7 +283,7 @@ func (p *ringProgram) writePacked(g *vhosttest.Guest, write bool) {
 	}
 }
 
-// newProgram makes a guest, and a program for one of its rings.
+// newProgram returns a guest, and a program that writes one of its rings.
 func newProgram(t *testing.T, flags byte, data []byte, index int) (*vhosttest.Guest, *ringProgram) {
 	features := uint64(vhost.FeatureIndirect)
 	if flags&1 != 0 {

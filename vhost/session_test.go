@@ -36,8 +36,8 @@ type lines struct {
 }
 
 func (l *lines) Write(b []byte) (int, error) {
-	// A slow log makes the test stricter: when a test sees a new state, it must also
-	// find the log line.
+	// The delay makes tests stricter: when a test sees a new state, the log line must already be
+	// there.
 	time.Sleep(2 * time.Millisecond)
 	l.Lock()
 	defer l.Unlock()
@@ -77,8 +77,8 @@ func newRigOf(t *testing.T, client bool, memory *vhost.GuestMemory) *rig {
 	return r
 }
 
-// newRigWith starts a session with a test engine. The function change may modify the
-// session first.
+// newRigWith starts a session with a test engine. Before that, it lets the function change modify the
+// session.
 func newRigWith(t *testing.T, change func(*vhost.Session)) *rig {
 	t.Helper()
 	r := &rig{engine: &vhosttest.Engine{}, path: filepath.Join(t.TempDir(), "vhost.sock"), log: &lines{}}
@@ -147,10 +147,10 @@ func (r *rig) attach(t *testing.T, g *vhosttest.Guest) *vhosttest.FrontEnd {
 	return f
 }
 
-// echo passes a frame from the guest through the device and back to the same guest.
+// echo forwards a frame of the guest through the device back to the same guest.
 func (r *rig) echo(t *testing.T, g *vhosttest.Guest, n uint64) {
 	t.Helper()
-	r.engine.Lock() // the test takes the place of a worker
+	r.engine.Lock() // takes the place of the worker
 	defer r.engine.Unlock()
 	d, ok := r.engine.Device.(*vhost.Device)
 	if !ok {
@@ -170,8 +170,8 @@ func (r *rig) echo(t *testing.T, g *vhosttest.Guest, n uint64) {
 	g.Rx[0].Refill()
 }
 
-// TestSession tests both modes, client and server. A guest attaches, passes frames,
-// stops and continues single rings, detaches, and attaches again.
+// TestSession tests a session as client and as server. A guest attaches, passes frames, stops and
+// restarts single rings, detaches, and attaches again.
 func TestSession(t *testing.T) {
 	for _, client := range []bool{false, true} {
 		t.Run(map[bool]string{false: "server", true: "client"}[client], func(t *testing.T) {
@@ -246,7 +246,7 @@ func useSession(t *testing.T, r *rig, f *vhosttest.FrontEnd, g *vhosttest.Guest,
 	}
 	r.waitRunning(t, true)
 	r.echo(t, g, 11)
-	// A new memory table stops a running device and starts it again.
+	// A running device is stopped for a new memory table and started again.
 	starts := r.engine.Starts
 	if err := f.SetMemory(g); err != nil {
 		t.Fatal(err)
@@ -256,7 +256,7 @@ func useSession(t *testing.T, r *rig, f *vhosttest.FrontEnd, g *vhosttest.Guest,
 	r.echo(t, g, 12)
 }
 
-// TestSessionLateRing: a ring that is set up later becomes part of the running
+// TestSessionLateRing: a device already runs when another ring is set up. The ring becomes part of the
 // device.
 func TestSessionLateRing(t *testing.T) {
 	r := newRig(t, false)
@@ -330,8 +330,7 @@ func TestSessionMemorySlots(t *testing.T) {
 	r.echo(t, g, 1)
 }
 
-// TestSessionMTU: NET_SET_MTU with an MTU beyond the port's is refused, and the
-// connection stays open.
+// TestSessionMTU: NET_SET_MTU is refused if its MTU is above the port's. The connection stays open.
 func TestSessionMTU(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})
@@ -376,7 +375,7 @@ func TestSessionRefuses(t *testing.T) {
 	}
 	defer unix.Close(tcp)
 	region := append(p(1, 0), vhosttest.Region(vhost.RegionSpec{Size: 4096})...)
-	rings := append(append(n(8192), n(0)...), 4, 0, 64, 0) // inflight buffer for 4 rings
+	rings := append(append(n(8192), n(0)...), 4, 0, 64, 0) // for 4 rings
 	tests := []struct {
 		name    string
 		request uint32
@@ -469,7 +468,7 @@ func newEvent(t *testing.T) int {
 	return fd
 }
 
-// overlayFile opens a tmpfs file through an overlay, whose file system answers fstat
+// overlayFile opens a file of a tmpfs through an overlay. The overlay's file system then answers fstat
 // and fstatfs.
 func overlayFile(t *testing.T) int {
 	t.Helper()
@@ -516,8 +515,8 @@ func openFiles(t *testing.T) int {
 	return len(entries)
 }
 
-// TestSessionBreak: a fault stops the device with one log line and signals the err
-// eventfds. The session continues.
+// TestSessionBreak: after a fault, the session stops the device, writes one log line and signals the
+// err eventfds. The session itself continues.
 func TestSessionBreak(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})
@@ -557,8 +556,9 @@ func (f forgetful) Stop() ([]byte, error) {
 	return nil, err
 }
 
-// TestBrokenSessionLeavesMemoryAlone: control does not read the memory of a front end that has made the
-// engine hang, because it would hang, too. The file is shortened here, so that a reading is logged.
+// TestBrokenSessionLeavesMemoryAlone: a front end has made the engine hang. Control must not read this
+// front end's memory, because control would hang, too. The test truncates the memory file, so that a
+// read would be logged.
 func TestBrokenSessionLeavesMemoryAlone(t *testing.T) {
 	for _, broken := range []bool{false, true} {
 		r := &rig{engine: &vhosttest.Engine{}, path: filepath.Join(t.TempDir(), "vhost.sock"), log: &lines{}}
@@ -569,7 +569,7 @@ func TestBrokenSessionLeavesMemoryAlone(t *testing.T) {
 		r.run(t)
 		g := guest(t, vhosttest.Options{Features: features})
 		f := r.attach(t, g)
-		r.engine.Kill() // it does not touch the memory any more
+		r.engine.Kill() // the engine does not read the memory any more
 		if err := unix.Ftruncate(g.FD(), 0); err != nil {
 			t.Fatal(err)
 		}
@@ -585,8 +585,7 @@ func TestBrokenSessionLeavesMemoryAlone(t *testing.T) {
 	}
 }
 
-// TestSessionStartFails: the session closes the connection if the engine refuses the
-// device.
+// TestSessionStartFails: the engine refuses the device, and the session closes the connection.
 func TestSessionStartFails(t *testing.T) {
 	r := newRig(t, false)
 	r.engine.Refuse = true
@@ -604,7 +603,7 @@ func TestSessionStartFails(t *testing.T) {
 	})
 }
 
-// TestSessionStalls: Close does not wait for a message that is never completed.
+// TestSessionStalls: Close does not wait for the rest of an incomplete message.
 func TestSessionStalls(t *testing.T) {
 	r := newRig(t, false)
 	f, err := vhosttest.Dial(r.path)
@@ -632,8 +631,8 @@ func TestSessionStalls(t *testing.T) {
 	}
 }
 
-// TestSessionRestore: a live session moves to another control process, and frames
-// keep passing.
+// TestSessionRestore: another control process takes over a session while frames pass. No frame is
+// lost.
 func TestSessionRestore(t *testing.T) { eachLayout(t, sessionRestore) }
 
 func sessionRestore(t *testing.T, layout uint64) {
@@ -658,7 +657,7 @@ func sessionRestore(t *testing.T, layout uint64) {
 	if r.engine.Starts != starts {
 		t.Fatal("the device was started again")
 	}
-	r.engine.Kill() // the record was restored, too
+	r.engine.Kill() // even without the engine, the restored session finds the record
 	base, err := f.Stop(g.Tx[0])
 	if err != nil || base != g.Tx[0].Start()+2 {
 		t.Fatalf("stopped at %d, %v", base, err)
@@ -670,10 +669,10 @@ func sessionRestore(t *testing.T, layout uint64) {
 	r.echo(t, g, 3)
 	f.Close()
 	r.waitRunning(t, false)
-	r.attach(t, guest(t, vhosttest.Options{Features: features})) // the restored socket listens
+	r.attach(t, guest(t, vhosttest.Options{Features: features})) // shows that the restored socket listens
 }
 
-// A snapshot whose kick, call or err descriptor is no eventfd is refused.
+// Restore refuses a state in which a kick, call or err descriptor is no eventfd.
 func TestSessionRestoreRefusesEvents(t *testing.T) {
 	for _, which := range []string{"kick", "call", "err"} {
 		r := newRig(t, false)
@@ -712,8 +711,8 @@ func (s *stuck) Stop() ([]byte, error) {
 	return nil, io.EOF
 }
 
-// TestSessionUnanswered: a control process is killed before it has answered a request.
-// The next control process answers the request.
+// TestSessionUnanswered: a control process is killed before it has answered a request. The next
+// control process answers it.
 func TestSessionUnanswered(t *testing.T) {
 	r := &rig{engine: &vhosttest.Engine{}, path: filepath.Join(t.TempDir(), "vhost.sock"), log: &lines{}}
 	first := &stuck{r.engine, make(chan struct{}), make(chan struct{})}
@@ -750,8 +749,8 @@ func TestSessionUnanswered(t *testing.T) {
 	r.echo(t, g, 2)
 }
 
-// TestSessionReplay opens the device in a second engine, and requests a ring's
-// position while no engine runs.
+// TestSessionReplay opens the device in a second engine. It also requests a ring's position while no
+// engine runs.
 func TestSessionReplay(t *testing.T) { eachLayout(t, sessionReplay) }
 
 func sessionReplay(t *testing.T, layout uint64) {
@@ -782,8 +781,8 @@ func sessionReplay(t *testing.T, layout uint64) {
 	}
 }
 
-// TestSessionReset resets a running device, by RESET_DEVICE and by a status of 0, and
-// sets it up again.
+// TestSessionReset resets a running device, first by RESET_DEVICE and then by a status of 0, and sets
+// it up again.
 func TestSessionReset(t *testing.T) {
 	r := newRig(t, false)
 	g := guest(t, vhosttest.Options{Features: features})
@@ -816,8 +815,8 @@ func TestSessionReset(t *testing.T) {
 	}
 }
 
-// TestListen: a dead socket is replaced. The socket of a listening process and any
-// other file are refused. Close removes the session's socket.
+// TestListen: the session replaces a socket on which no process listens. It refuses the path of a
+// socket in use, and of any other file. Close removes the session's socket.
 func TestListen(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "s")
@@ -847,7 +846,7 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// Files returns own descriptors of the guest's memory, and none without a guest.
+// Files returns duplicates of the guest's memory descriptors, and nothing without a guest.
 func TestFilesOfASession(t *testing.T) {
 	r := newRig(t, false)
 	if fds := r.Files(); len(fds) != 0 {

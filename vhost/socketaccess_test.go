@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The socket of a session gets the configured owner, group and mode. Without this
-// configuration the daemon's own stay.
+// The socket of a session gets the configured owner, group and mode. Without configuration, it keeps
+// those that the daemon gives it.
 func TestSocketAccess(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: gives a socket to another user")
@@ -46,7 +46,7 @@ func TestSocketAccess(t *testing.T) {
 	}
 }
 
-// A socket that another process has put in place of the session's keeps its owner.
+// Another process has replaced the session's socket by its own. This socket keeps its owner.
 func TestSocketAccessOfForeignSocket(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: gives a socket to another user")

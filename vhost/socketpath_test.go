@@ -14,8 +14,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// TestSocketLinks: if a directory or its socket is replaced by a symbolic link, the
-// session does not bind, remove or connect to the link's target.
+// TestSocketLinks: a directory or its socket is replaced by a symbolic link. The session neither binds
+// nor removes the link's target, and does not connect to it.
 func TestSocketLinks(t *testing.T) {
 	needRoot(t)
 	const someone = 12345

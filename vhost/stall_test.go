@@ -17,8 +17,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// In these tests, a front end sends descriptors whose close never returns. They check
-// that no call waits for such a close.
+// In these tests, a front end sends descriptors whose close never returns. No call may wait for such a
+// close.
 
 type stalled struct {
 	name string
@@ -47,7 +47,7 @@ func stalledFile(t *testing.T) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { go unix.Close(fd) }) // runs before the abort
+	t.Cleanup(func() { go unix.Close(fd) }) // the last close, so it runs before the requests are aborted
 	return fd
 }
 
@@ -102,8 +102,7 @@ func fuseAttr(node uint64) []byte {
 	return b
 }
 
-// lingeringSocket returns a TCP socket with SO_LINGER and unsent data, so that close
-// waits.
+// lingeringSocket returns a TCP socket whose close waits, because it has SO_LINGER and unsent data.
 func lingeringSocket(t *testing.T) int {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -143,12 +142,11 @@ func lingeringSocket(t *testing.T) int {
 		t.Fatal(err)
 	}
 	f.Close()
-	t.Cleanup(func() { far.Close() }) // resets the connection and ends the lingering close
+	t.Cleanup(func() { far.Close() }) // resets the connection, which ends the close that waits
 	return dup
 }
 
-// unread returns the number of bytes in the session's socket, with the kernel's
-// overhead.
+// unread returns how many bytes wait in the session's socket. The kernel's overhead is included.
 func unread(t *testing.T, f *vhosttest.FrontEnd) (n int) {
 	raw, err := f.Conn.SyscallConn()
 	if err == nil {
@@ -160,9 +158,8 @@ func unread(t *testing.T, f *vhosttest.FrontEnd) (n int) {
 	return n
 }
 
-// TestStalledClose: the close of a descriptor never returns. Even so, the session
-// answers and ends, the next session can use the path, and other sessions are not
-// affected.
+// TestStalledClose: the close of a descriptor never returns. Even so, the session answers requests and
+// ends, the next session can use the path, and other sessions go on.
 func TestStalledClose(t *testing.T) {
 	region := append(vhosttest.Pair(1, 0), vhosttest.Region(vhost.RegionSpec{Size: 4096})...)
 	path := "" // path of the session's socket
@@ -193,7 +190,7 @@ func TestStalledClose(t *testing.T) {
 				}
 				err := f.Send(vhosttest.SetMemTable, vhosttest.Version, region, fd)
 				if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) {
-					return nil // the session was faster, and never gets the descriptor
+					return nil // the session has already closed its socket, and never gets the descriptor
 				}
 				return err
 			},

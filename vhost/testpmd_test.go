@@ -22,8 +22,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// dpdkFront is one virtio-user port of dpdk-testpmd, with the session and the device
-// that serve it. testpmd sends received frames back.
+// dpdkFront is a virtio-user port of dpdk-testpmd, with the session and the device that serve it.
+// testpmd returns the frames that it receives.
 type dpdkFront struct {
 	name, args string
 	queues     int    // number of queue pairs
@@ -51,8 +51,8 @@ func dpdkFronts(queues int) (fronts []*dpdkFront) {
 	return fronts
 }
 
-// TestDPDK sends frames through every variant of DPDK's virtio driver, compares every
-// byte, and sometimes kills the device.
+// TestDPDK sends frames through every variant of DPDK's virtio driver and compares every byte. Now and
+// then it kills the device.
 func TestDPDK(t *testing.T) {
 	if _, err := exec.LookPath("dpdk-testpmd"); err != nil {
 		t.Skip("dpdk-testpmd is not installed")
@@ -87,7 +87,7 @@ type dpdk struct {
 	ended chan struct{}
 }
 
-// forwards reports whether testpmd forwards frames. During its start it drops them.
+// forwards reports whether testpmd forwards frames. While it starts, it drops them.
 func (d *dpdk) forwards() bool {
 	text, _ := os.ReadFile(d.log)
 	return strings.Contains(string(text), "io packet forwarding packets/burst")
@@ -166,8 +166,8 @@ func (f *dpdkFront) runs() bool {
 	return f.engine.Device != nil && len(f.engine.Device.Tx()) == f.queues
 }
 
-// exchange sends frames through one front end and back. At most dpdkWindow frames are
-// in flight at once.
+// exchange sends frames through one front end and receives them again. At most dpdkWindow frames are
+// in flight.
 func (f *dpdkFront) exchange(t *testing.T, seed uint64, pmd *dpdk) {
 	var spec vhost.DeviceSpec
 	f.engine.Lock()
@@ -228,8 +228,7 @@ func (f *dpdkFront) exchange(t *testing.T, seed uint64, pmd *dpdk) {
 	}
 }
 
-// move forwards the waiting frames of rx to tx. It then flushes the queue drain, which
-// may be nil.
+// move forwards the frames that wait in rx to tx. If drain is not nil, move then flushes it.
 func move(b *packet.Batch, rx port.Rx, tx port.Tx, drain port.Tx) int {
 	b.Reset()
 	n := rx.Recv(b)

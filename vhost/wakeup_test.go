@@ -12,9 +12,9 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// In these tests, a device dies at each step after which the next device and the guest
-// might wait for each other forever. Requests for calls and kicks are in guest memory,
-// so they survive the death of a device. Each feature set stores them differently.
+// In these tests, a device dies at a step after which the next device and the guest might wait for
+// each other forever. Their requests for calls and kicks are in guest memory, so they outlive the
+// device. Each feature set stores them in another way.
 var wishes = []uint64{
 	vhost.FeatureVersion1,
 	vhost.FeatureVersion1 | vhost.FeatureEventIndex,
@@ -31,8 +31,8 @@ type successor struct {
 	sent  int
 }
 
-// eachWish runs a test for each feature set. The ring indexes have wrapped around
-// before the test, so that guest memory has outdated requests for kicks and calls.
+// eachWish runs a test for each feature set. Before the test, the ring indexes have wrapped around, so
+// guest memory has outdated requests for kicks and calls.
 func eachWish(t *testing.T, run func(s *successor)) {
 	for _, features := range wishes {
 		for before := range 5 {
@@ -60,7 +60,7 @@ func (s *successor) dies() {
 	s.dev = open(s, s.guest, func(d *vhost.DeviceSpec) { d.Resume = true })
 }
 
-// deaf replaces the device by a device that has no call descriptors.
+// deaf replaces the device by one that has no call eventfds.
 func (s *successor) deaf() {
 	s.Helper()
 	s.dev.Close()
@@ -101,7 +101,7 @@ func (s *successor) toGuest(n int) {
 	s.dev.Tx()[0].Flush()
 }
 
-// gather is toGuest without the flush.
+// gather writes n frames for the guest, as toGuest does, but does not flush them.
 func (s *successor) gather(n int) {
 	s.Helper()
 	from := guest(s, vhosttest.Options{Features: vhost.FeatureVersion1})
@@ -137,8 +137,8 @@ func (s *successor) arm(want bool) {
 	}
 }
 
-// The previous device has requested no kicks before it died. The next device still
-// finds the chain that the guest has offered.
+// The previous device died before it had requested kicks. The next device still finds the chain that
+// the guest has offered.
 func TestSuccessorFindsUnkicked(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		s.dev.Rx()[0].Disarm()
@@ -165,7 +165,7 @@ func TestSuccessorFindsDrained(t *testing.T) {
 	})
 }
 
-// A device dies after it has taken a frame. The next device finds the chains after it.
+// A device dies after it has taken a frame. The next device finds the chains behind this frame.
 func TestSuccessorFindsTaken(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		s.arm(false)
@@ -182,8 +182,8 @@ func TestSuccessorFindsTaken(t *testing.T) {
 	})
 }
 
-// The next device goes to sleep at once. A chain that is offered then causes a kick, or
-// the device finds it before the sleep.
+// The next device goes to sleep at once. A chain that the guest then offers either causes a kick, or
+// the device finds it before it sleeps.
 func TestSuccessorIsKicked(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		for _, armed := range []bool{true, false} {
@@ -202,7 +202,7 @@ func TestSuccessorIsKicked(t *testing.T) {
 	})
 }
 
-// The device dies after a publish and before its call. The next device sends the call.
+// The device dies after it has published chains and before it has called. The next device calls.
 func TestSuccessorCalls(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		s.deaf()
@@ -223,8 +223,8 @@ func TestSuccessorCalls(t *testing.T) {
 	})
 }
 
-// The first publish of a new device always sends a call. The guest may have asked for a
-// call at a used element that the old device did not publish.
+// The first publish of a new device always calls. The guest may have asked for a call at a used
+// element that the old device did not publish.
 func TestSuccessorCallsOnce(t *testing.T) {
 	eachWish(t, func(s *successor) {
 		s.guest.Rx[0].WantCalls(false)
@@ -249,8 +249,8 @@ func TestSuccessorCallsOnce(t *testing.T) {
 	})
 }
 
-// postponing returns a guest with long rings. Its first frame has already passed,
-// because the first publish always sends a call.
+// postponing returns a guest with rings of num descriptors. Its first frame has already passed,
+// because the first publish of a device always calls.
 func postponing(t *testing.T, features uint64, num int) *successor {
 	s := &successor{T: t, guest: guest(t, vhosttest.Options{Num: num, Features: features, Interrupts: true})}
 	s.dev = open(t, s.guest, nil)
@@ -284,8 +284,8 @@ func TestAPostponedFlushComes(t *testing.T) {
 	}
 }
 
-// The guest never sees chains that a device completed but did not publish before it
-// died. The next device uses their buffers again.
+// A device dies with chains that it has completed but not published. The guest never sees them as
+// used. The next device uses their buffers again.
 func TestAPostponedFlushEndsWithItsDevice(t *testing.T) {
 	for _, features := range wishes {
 		s := postponing(t, features, 256)
@@ -300,8 +300,7 @@ func TestAPostponedFlushEndsWithItsDevice(t *testing.T) {
 	}
 }
 
-// The number of frames waiting for a flush has a limit, which depends on the size of
-// the ring.
+// The number of frames that wait for a flush has a limit, which depends on the length of the ring.
 func TestPostponedFlushesHaveALimit(t *testing.T) {
 	for num, want := range map[int][]bool{1024: {true, false, true, false}, 256: {true, false, true, false}, 128: {false, false}} {
 		s := postponing(t, vhost.FeatureVersion1|vhost.FeatureEventIndex, num)

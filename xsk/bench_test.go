@@ -10,8 +10,8 @@ import (
 	"weft/packet"
 )
 
-// These benchmarks measure the queue alone, with batches of 32 frames of 128 bytes. A
-// model plays the kernel. All memory is in the CPU cache.
+// These benchmarks measure only the queue, with batches of 32 frames of 128 bytes. A model takes the
+// place of the kernel, and all memory is in the CPU's caches.
 
 func benchModel() *model {
 	m := newModel(&testing.T{}, 0)

@@ -11,8 +11,7 @@ import (
 	"weft/packet"
 )
 
-// truncated returns the address of mapped memory of which only the first edge bytes can
-// be read. Memory is like this after its file was truncated.
+// truncated maps memory as it is after its file was truncated: only the first edge bytes can be read.
 func truncated(t *testing.T, bytes int) (addr uintptr, edge uint32) {
 	t.Helper()
 	fd, err := unix.MemfdCreate("guest", unix.MFD_CLOEXEC)
@@ -35,8 +34,7 @@ func truncated(t *testing.T, bytes int) (addr uintptr, edge uint32) {
 	return address(mem), edge
 }
 
-// faults reports whether a memory access in call has faulted. It sets up the same
-// protection as a worker.
+// faults reports whether a memory access in call has faulted. It sets the same protection as a worker.
 func faults(t *testing.T, call func()) (failed bool) {
 	t.Helper()
 	defer func() {
@@ -51,8 +49,8 @@ func faults(t *testing.T, call func()) (failed bool) {
 	return false
 }
 
-// If a memory fault interrupts Send, at any frame, no frame of the batch is sent and no
-// UMEM frame is lost.
+// A memory fault interrupts Send at any frame. No frame of the batch is then sent, and no UMEM frame
+// is lost.
 func TestNoFrameIsLostInAFault(t *testing.T) {
 	const rounds = 2000
 	for name, mtu := range map[string]int{"one piece": 1514, "several pieces": 4 * modelFrame} {
@@ -93,7 +91,7 @@ func TestNoFrameIsLostInAFault(t *testing.T) {
 			if n := m.tx.Send(batch(-1), order); n != len(order) {
 				t.Fatalf("after the fault %d of %d frames were sent", n, len(order))
 			}
-			m.kill() // the next engine finds the same state
+			m.kill() // the next engine finds the state as it was
 			m.check("successor")
 			if m.tx.freeCount != modelRing {
 				t.Fatalf("the next engine finds %d free frames", m.tx.freeCount)

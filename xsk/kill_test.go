@@ -21,8 +21,8 @@ import (
 	"weft/port/porttest"
 )
 
-// engine is the main function of the child process that the test kills. It sends
-// received frames back.
+// engine is the main function of the child process that the test kills. It returns the frames that it
+// receives.
 func engine() {
 	var fds []int
 	n, _ := strconv.Atoi(os.Getenv("WEFT_XSK_FDS"))
@@ -110,7 +110,7 @@ func lastStates(t *testing.T, u *Uplink) (s [3]bool) {
 func TestTheNextEngineGoesOnWhereOneWasKilled(t *testing.T) {
 	kills := 30
 	if n, err := strconv.Atoi(os.Getenv("WEFT_XSK_KILLS")); err == nil {
-		kills = n // a soak asks for more kills
+		kills = n // a soak test asks for more kills
 	}
 	r := newRig(t, 1)
 	u := r.setup(Config{RingSize: 64})
@@ -139,7 +139,7 @@ func TestTheNextEngineGoesOnWhereOneWasKilled(t *testing.T) {
 	senders.Wait()
 
 	d := open(t, u)
-	// When this frame has arrived, no older frame can arrive any more.
+	// When this frame has arrived, all older frames have arrived or are lost.
 	for last := pattern(99, 1); ; {
 		waiting(t, d)
 		write(t, conn, last)
@@ -155,7 +155,7 @@ func TestTheNextEngineGoesOnWhereOneWasKilled(t *testing.T) {
 	if q.RxInvalid != 0 || q.TxInvalid != 0 || q.FramesSending != 0 {
 		t.Errorf("invalid entries or frames not completed: %+v", q)
 	}
-	// In every round, as many datagrams arrive as there are UMEM frames for receiving.
+	// In every round, as many datagrams arrive as the UMEM has frames for receiving.
 	for round := range 3 {
 		for i := range 64 {
 			write(t, conn, pattern(100, i))

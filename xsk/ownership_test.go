@@ -15,9 +15,9 @@ import (
 	"weft/packet"
 )
 
-// This test runs one queue against a model of the kernel. The engine is killed at every
-// store that another process can see. After every step, each UMEM frame must have the
-// owner that the model knows.
+// This test runs one queue against a model of the kernel. It kills the engine at each store that
+// another process can see. After each step, each UMEM frame must have the owner that the model
+// expects.
 
 const (
 	modelRing  = 64
@@ -33,8 +33,8 @@ type model struct {
 	fill, completion ring[uint64]
 	rxRing, txRing   ring[unix.XDPDesc]
 
-	// UMEM addresses that the model took from the fill ring and that have no received
-	// frame yet
+	// held has the UMEM addresses that the model took from the fill ring and has not filled with a
+	// frame yet.
 	held     []uint64
 	inFlight []uint64 // UMEM addresses that the model took from the tx ring and has not completed
 
@@ -65,9 +65,9 @@ func newModel(t *testing.T, start uint32) *model {
 	_, size := s.carve(nil)
 	region := make([]byte, size)
 	queues, _ := s.carve(region)
-	// the second queue is used, because its UMEM addresses do not start at 0
+	// Use the second queue, because its UMEM addresses do not start at 0.
 	m.umem, m.mem = region[:s.umemBytes()], queues[1]
-	// The ring indexes start shortly before 2^32, so that they wrap.
+	// The ring indexes start shortly before 2^32, so they wrap around soon.
 	for _, index := range []interface{ Store(uint32) }{
 		m.fill.producer, m.fill.consumer, m.completion.producer, m.completion.consumer,
 		m.rxRing.producer, m.rxRing.consumer, m.txRing.producer, m.txRing.consumer, &m.mem.record.sent, &m.mem.record.lent,
@@ -113,7 +113,7 @@ func between[T unix.XDPDesc | uint64](r *ring[T]) (entries []T) {
 
 func frameOf(addr uint64) uint64 { return addr &^ (modelFrame - 1) }
 
-// check fails unless every UMEM frame has exactly one owner and the right mark.
+// check fails unless each UMEM frame has exactly one owner and the mark that belongs to it.
 func (m *model) check(op string) {
 	m.t.Helper()
 	rx := append(between(&m.fill), m.held...)
@@ -146,8 +146,8 @@ func (m *model) check(op string) {
 	m.whole(op+": sending", tx, m.mem.tx)
 }
 
-// whole fails unless frames has each UMEM frame of one half exactly once. firstAddr is the
-// address of this half.
+// whole fails unless frames has each UMEM frame of one half exactly once. The half begins at
+// firstAddr.
 func (m *model) whole(name string, frames []uint64, firstAddr uint64) {
 	m.t.Helper()
 	slices.Sort(frames)
@@ -209,8 +209,7 @@ func payload(b []byte, number uint64) {
 	binary.LittleEndian.PutUint64(b, number)
 }
 
-// recv receives a batch of at most room frames, and compares it with the model's
-// frames.
+// recv receives a batch of at most room frames and compares it with the frames that the model sent.
 func (m *model) recv(room int) {
 	b := new(packet.Batch)
 	for b.N < packet.BatchSize-room {
@@ -240,7 +239,7 @@ func (m *model) recv(room int) {
 	}
 }
 
-// release executes Release, and kills the engine after cut of its stores.
+// release calls Release, and kills the engine after cut of its stores.
 func (m *model) release(cut int) {
 	if m.rx.next == m.rx.released || cut >= 2 {
 		m.rx.Release()
@@ -253,9 +252,9 @@ func (m *model) release(cut int) {
 	m.kill()
 }
 
-// send executes Send, and kills the engine after cut of its stores; 255: the engine is
-// not killed. The stores are: marks of completions, tx slots, the index sent, and marks
-// of sent frames.
+// send calls Send, and kills the engine after cut of its stores. With 255, it does not kill the
+// engine. The stores are, in this order: marks of completions, tx slots, the index sent, and marks of
+// sent frames.
 func (m *model) send(n, cut int) {
 	done := m.completion.producer.Load()
 	if cut < 8 {
@@ -309,7 +308,7 @@ func (m *model) flush() {
 	m.written = nil
 }
 
-// run interprets each two bytes of data as a step, and then empties the queue.
+// run interprets each pair of bytes of data as a step. In the end it empties the queue.
 func (m *model) run(data []byte) {
 	m.check("open")
 	for ; len(data) >= 2; data = data[2:] {

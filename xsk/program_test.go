@@ -67,8 +67,8 @@ var testEndpoints = map[netip.AddrPort]bool{
 	netip.MustParseAddrPort("[fd00::7]:0"):      true,
 }
 
-// verdicts returns a function that runs the XDP program on a frame and reports whether
-// the frame was redirected. A device map takes the place of the map of sockets.
+// verdicts returns a function that runs the XDP program on a frame and reports whether the program
+// redirected it. A device map replaces the map of sockets.
 func verdicts(t testing.TB) func(frame []byte) bool {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -105,7 +105,7 @@ func verdicts(t testing.TB) func(frame []byte) bool {
 		t.Fatalf("%+v", err)
 	}
 	t.Cleanup(func() { prog.Close() })
-	return func(frame []byte) bool { // a fuzz target must not use its caller's testing.T
+	return func(frame []byte) bool { // testing.T must not be used here: fuzz targets have their own
 		verdict, err := prog.Run(&ebpf.RunOptions{Data: frame})
 		if err != nil {
 			panic(err)
@@ -120,9 +120,9 @@ func verdicts(t testing.TB) func(frame []byte) bool {
 	}
 }
 
-// datagram returns a UDP datagram to an endpoint over IPv4 or IPv6, or GRE with Ethernet if its port is
-// 0. options is the number of 32-bit words of IPv4 options. Over IPv6 an odd number of words stands for
-// the destination options of Linux before GRE.
+// datagram returns a UDP datagram to an endpoint over IPv4 or IPv6. If the endpoint's port is 0, it
+// returns Ethernet in GRE. options is the number of 32-bit words of IPv4 options. Over IPv6, an odd
+// number means that GRE follows the destination options that Linux adds.
 func datagram(dst netip.AddrPort, options int) []byte {
 	f := make([]byte, 14, 200)
 	copy(f, "\x02\x00\x00\x00\x00\x02\x02\x00\x00\x00\x00\x01")

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// For a known driver, one line explains the errno. For other drivers, the text depends
-// on the step of Setup.
+// For a known driver, one line explains the errno. For other drivers, the text depends on the step of
+// Setup that failed.
 func TestDriversHaveWords(t *testing.T) {
 	for _, c := range []struct {
 		failed step

@@ -20,8 +20,7 @@ import (
 	"weft/port/porttest"
 )
 
-// Frames in several pieces pass together with small frames, and all UMEM frames are
-// free afterwards.
+// Frames in several pieces pass along with small frames. Afterwards all UMEM frames are free.
 func TestJumboFrames(t *testing.T) {
 	for _, cfg := range []Config{{Mode: ModeCopy}, {Mode: ModeGeneric}, {Mode: ModeCopy, FrameSize: 2048}} {
 		t.Run(fmt.Sprint(cfg.Mode, cfg.FrameSize), func(t *testing.T) {
@@ -81,8 +80,8 @@ func (r *rig) channels() string {
 	return out
 }
 
-// Setup sets the number of the device's queues before it counts them. Close and a
-// failed Setup restore the old number.
+// Setup sets the number of the device's queues before it counts them. Close restores the old number,
+// and so does a Setup that fails.
 func TestChannels(t *testing.T) {
 	r := newRig(t, 4)
 	r.host.Exec("ethtool", "-L", "up0", "rx", "4", "tx", "4")
@@ -116,7 +115,7 @@ func TestBusyPoll(t *testing.T) {
 	r.host.Do(func() {
 		for _, name := range []string{settingDefer, settingTimeout} {
 			text, err := os.ReadFile("/sys/class/net/up0/" + name)
-			if err != nil { // this /sys is another namespace's
+			if err != nil { // this /sys belongs to another namespace
 				t.Logf("%v: only the words are tested", err)
 				return
 			}
@@ -174,8 +173,8 @@ func TestBusyPollRefused(t *testing.T) {
 	}
 }
 
-// With the option Replace, Setup replaces another process's XDP program, with or
-// without a link. Without it, Setup fails.
+// With the option Replace, Setup replaces the XDP program of another process, whether or not it has a
+// link. Without the option, Setup fails.
 func TestReplace(t *testing.T) {
 	for _, linked := range []bool{true, false} {
 		r := newRig(t, 1)

@@ -146,8 +146,8 @@ func open(t testing.TB, u *Uplink) *device {
 	return d.(*device)
 }
 
-// recv receives frames on all queues of d and returns them: want frames, or fewer if no
-// more arrive for a while.
+// recv receives frames on all queues of d and returns them. It returns when it has want frames, or
+// when no more arrive for a while.
 func recv(t testing.TB, d port.Device, want int) [][]byte {
 	t.Helper()
 	var got [][]byte
@@ -266,8 +266,7 @@ func TestAllElseStaysWithTheKernel(t *testing.T) {
 			if got := readOne(t, other); string(got) != "other port" {
 				t.Errorf("%q", got)
 			}
-			// The kernel, not the uplink, gets fragments of datagrams and reassembles
-			// them.
+			// Fragments of datagrams belong to the kernel, which reassembles them.
 			own := r.listen(r.host, hostAddr+":4789")
 			write(t, r.dial(hostAddr+":4789"), pattern(5000, 1))
 			if got := readOne(t, own); !bytes.Equal(got, pattern(5000, 1)) {
@@ -277,7 +276,7 @@ func TestAllElseStaysWithTheKernel(t *testing.T) {
 			if got := waiting(t, d); len(got) != 0 {
 				t.Errorf("the switch took %x", got[0])
 			}
-			// The kernel gets datagrams to endpoints that were removed.
+			// Datagrams to endpoints that were removed belong to the kernel.
 			if err := u.SetEndpoints(nil); err != nil {
 				t.Fatal(err)
 			}
@@ -373,8 +372,8 @@ func TestSentFramesReachThePeer(t *testing.T) {
 			_ = at.SetReadBuffer(4 << 20)
 			b := new(packet.Batch)
 			tx := d.Tx()[0]
-			// The test sends more frames than the UMEM has, and in one flush more than
-			// one system call sends.
+			// The test sends more frames than the UMEM has, and flushes more of them at once than one
+			// system call sends.
 			sent := 0
 			for round := range 10 {
 				var want [][]byte
@@ -401,8 +400,8 @@ func TestSentFramesReachThePeer(t *testing.T) {
 			if tx.MTU() != 1514 {
 				t.Errorf("MTU %d", tx.MTU())
 			}
-			// While the link is down, the NIC sends nothing. Send stops when all UMEM
-			// frames are in use.
+			// While the link is down, the NIC sends nothing. Send stops when all UMEM frames are in
+			// use.
 			r.host.Exec("ip", "link", "set", "up0", "down")
 			took, n := 0, 0
 			for range 20 {
@@ -422,8 +421,8 @@ func TestSentFramesReachThePeer(t *testing.T) {
 	}
 }
 
-// postpones checks that Postpone delays the system call until maxPostponed frames wait
-// or Flush is called.
+// postpones checks that Postpone delays the system call until maxPostponed frames wait or until Flush
+// is called.
 func postpones(t *testing.T, tx port.Tx, b *packet.Batch, order []uint8) {
 	t.Helper()
 	q := tx.(*txQueue)
@@ -486,8 +485,8 @@ func TestAWaitingWorkerIsWoken(t *testing.T) {
 	}
 }
 
-// While the worker is awake, no epoll set contains the socket: the kernel would spend
-// time on waiters for every frame.
+// While the worker is awake, the socket is in no epoll set. Otherwise the kernel would look for
+// waiters at every frame.
 func TestNobodyWaitsWhileAwake(t *testing.T) {
 	r := newRig(t, 1)
 	rx := open(t, r.setup(Config{})).Rx()[0]
@@ -544,7 +543,7 @@ func TestADeviceThatGoesIsTold(t *testing.T) {
 	if notes := u.Status().Notes; len(notes) != 1 || !strings.Contains(notes[0], "the device is gone") {
 		t.Errorf("notes: %v", notes)
 	}
-	// After the NIC is gone, all methods of its queues still return normally.
+	// After the NIC is gone, the methods of its queues still return.
 	b := new(packet.Batch)
 	fill(t, b, [][]byte{r.outbound([]byte("nowhere"), 9)})
 	if n := d.Tx()[0].Send(b, order[:1]); n != 1 || b.Frames[0].Drop != packet.DropNone {
@@ -722,8 +721,7 @@ func TestRefusalsAreNamed(t *testing.T) {
 			r.host.Exec(strings.Fields(c.effect)...)
 		}
 	}
-	// Setup leaves another process's XDP program in place, even a copy of Weft's
-	// program.
+	// Setup leaves the XDP program of another process in place, even if it is a copy of Weft's.
 	first := r.setup(Config{})
 	info, _ := first.link.Info()
 	_, err := r.trySetup(Config{Mode: ModeGeneric})
@@ -745,7 +743,7 @@ func TestRefusalsAreNamed(t *testing.T) {
 	}
 }
 
-// explain also has texts for errnos that this machine does not produce.
+// explain has texts for errnos that this machine does not produce, too.
 func TestErrnosHaveWords(t *testing.T) {
 	dev := &netdev{name: "eth0", driver: "ice", mtu: 3000, frame: 4096}
 	for _, c := range []struct {

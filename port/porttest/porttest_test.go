@@ -23,7 +23,7 @@ func frameOf(rng *rand.Rand, n int) []byte {
 	return b
 }
 
-// Take returns injected frames in order. A slot is free again only after Release.
+// Take returns the injected frames in order. A slot becomes free only after Release.
 func TestThrough(t *testing.T) {
 	rng := rand.New(rand.NewSource(1))
 	o := Options{Slots: 8, SlotBytes: 3000, Header: 64, Span: 100}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The result of note agrees with a simple map for lost, late and repeated frames.
+// note and a simple map agree about lost, late and repeated frames.
 func TestStamps(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 0))
