@@ -149,7 +149,7 @@ func (l *messageList) finishChecksums(b *packet.Batch, order []uint8) {
 }
 
 // writeMessages sends all messages of the list. It needs several system calls if the messages need
-// more vectors than there are. full says that the kernel is out of buffers.
+// more vectors than there are. It returns true if the kernel is out of buffers.
 func (q *txQueue) writeMessages(b *packet.Batch, order []uint8) (full bool) {
 	l := &q.ordinary
 	from, vectors := 0, 0
@@ -206,7 +206,7 @@ func (q *txQueue) gatherMessage(b *packet.Batch, order []uint8, h, m, n int) int
 	return n
 }
 
-// writeSome sends the messages of heads[from:to], which begin at messages[0]. full says that the
+// writeSome sends the messages of heads[from:to], which begin at messages[0]. It returns true if the
 // kernel is out of buffers.
 func (q *txQueue) writeSome(b *packet.Batch, order []uint8, from, to int) (full bool) {
 	l := &q.ordinary

@@ -68,7 +68,7 @@ func (s staleParts) mark() {
 }
 
 // note marks the parts in which the states previous and present differ. If runningChanged is true, it
-// marks part 0 too. changed reports whether note has marked any part.
+// marks part 0 too. It reports whether it has marked any part.
 func (s staleParts) note(previous, present *frontEnd, runningChanged bool) (changed bool) {
 	for i := range s {
 		first, end := partOf(i, len(present.Vrings))

@@ -201,7 +201,7 @@ func (r *ring) headAtPacked(pos uint16) (h head, next uint16, found int) {
 }
 
 // readHead reads the first descriptor of the chain at position pos into h. It counts the descriptors
-// of the chain, and reads the buffer id from the last one (virtio 1.2 section 2.8.6). next is the
+// of the chain, and reads the buffer id from the last one (virtio 1.2 section 2.8.6). It returns the
 // position after the chain. foundChains is 1 for a valid chain, 0 if no chain is available, and -1 if
 // the chain has more than room descriptors.
 func (r *ring) readHead(pos uint16, room uint32, h *head) (next uint16, foundChains int) {

@@ -158,7 +158,7 @@ func (r *ring) publishSplit(end uint16) {
 }
 
 // wantsCall reports whether the driver of a split ring wants a call for the used elements that were
-// just published. old is the used index before the publish.
+// just published. The parameter is the used index before the publish.
 func (r *ring) wantsCall(old uint16) bool {
 	if r.call == nil {
 		return false

@@ -237,9 +237,9 @@ func (q *rxQueue) Close() {
 	q.fault = "closed"
 }
 
-// fillAll puts all UMEM frames for receiving of a queue on its new fill ring. first is the UMEM offset
-// of the first one. fillAll runs before the socket is bound, because a zero-copy driver takes frames
-// during the bind.
+// fillAll puts all UMEM frames for receiving of a queue on its new fill ring, from the UMEM offset
+// first on. It runs before the socket is bound, because a zero-copy driver takes frames during the
+// bind.
 func fillAll(fill *ring[uint64], first, frameSize uint64) {
 	index := fill.producer.Load()
 	for i := range uint64(len(fill.slots)) {

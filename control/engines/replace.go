@@ -162,7 +162,7 @@ func (es *Engines) endHalted(old Client) {
 }
 
 // startAgain starts an engine after the old one has ended and the start of a new one has failed with
-// err. Only this process has the devices then, so startAgain tries until ctx ends. old is the memory
+// err. Only this process has the devices then, so startAgain tries until ctx ends. It gets the memory
 // of the old engine.
 func (es *Engines) startAgain(ctx context.Context, tx *change.Tx, old *engine.Memory, err error) (client Client, w *workers.Workers, _ error) {
 	for pause := leastRespawnPause; err != nil; pause = min(2*pause, mostRespawnPause) {
