@@ -21,9 +21,9 @@ import (
 // several ports came within the last measuredForNS and passes were not cheap in this time. All
 // queues of a port have one account.
 //
-//   - While another port has full batches, a port is charged for all of its time. All debts fall by
-//     the smallest debt of a port that wants more time. A port in debt waits. This is
-//     deficit round robin; a round lasts as long as the others use their time.
+//   - While another port has full batches, or frames again and again in brief passes, a port is charged for
+//     all of its time. All debts fall by the smallest debt of a port that wants more time. A port in debt
+//     waits. This is deficit round robin; a round lasts as long as the others use their time.
 //   - Otherwise a port is charged only for the time beyond sliceNS in one pass, and its debt falls by a
 //     part of the elapsed time. It waits if it owes more than sliceNS and another
 //     port had frames within the last maxAwayNS.
@@ -56,6 +56,10 @@ const (
 	// pass, if frames of another port came within the last measuredForNS. One visit more may
 	// exceed it.
 	maxPassNS = 500_000
+	// briefPassNS is the longest duration of a brief pass. A port that has frames again after a brief pass
+	// wants as much time as it can get, like a port with full batches. Two guests that answer each other
+	// seldom have full batches.
+	briefPassNS = 50_000
 	// tinyDebtNS is the debt up to which a port is still served. It is a few batches of
 	// frames of known flows.
 	tinyDebtNS = 10_000
@@ -73,14 +77,15 @@ const (
 
 // account is a port's account in one worker.
 type account struct {
-	turn   uint64 // pass in which the port was visited last
-	passNS uint64 // time of the visits in that pass
-	debtNS uint64
-	frames bool   // one of these visits found frames
-	full   bool   // one of these visits found a full batch
-	exempt bool   // an uplink
-	passes uint64 // number of passes with visits
-	lateIn uint64 // such a pass in which queues had to wait because of maxPassNS
+	turn    uint64 // pass in which the port was visited last
+	passNS  uint64 // time of the visits in that pass
+	debtNS  uint64
+	frames  bool   // one of these visits found frames
+	repeats bool   // the pass before was brief, and its visits found frames
+	full    bool   // one of these visits found a full batch, or frames although repeats is set
+	exempt  bool   // an uplink
+	passes  uint64 // number of passes with visits
+	lateIn  uint64 // such a pass in which queues had to wait because of maxPassNS
 }
 
 func (a *account) owes() bool { return a.debtNS > tinyDebtNS }
@@ -106,7 +111,7 @@ type accounting struct {
 	weights  [port.MaxPorts]uint32 // 0 and 1: none
 	weighted int                   // number of weights above 1
 
-	full   rivals // ports without debt that had full batches, with the pass
+	full   rivals // ports without debt for which account.full was set, with the pass
 	active rivals // ports without debt that had frames, with the time
 
 	sampledNS uint64
@@ -266,13 +271,14 @@ func (w *Worker) account(q *rxQueue, n int) {
 	t.mixed = false
 	a := &t.accounts[q.port%port.MaxPorts]
 	if a.turn != w.turn {
+		a.repeats = a.frames && a.turn == w.turn-1 && w.now-t.paidNS <= briefPassNS // paidNS: the last pass began
 		a.turn, a.passNS, a.frames, a.full = w.turn, 0, false, false
 		a.passes++
 		t.visited = append(t.visited, uint16(q.port))
 	}
 	a.passNS += spentNS
 	a.frames = a.frames || n > 0
-	a.full = a.full || n == packet.BatchSize || q.limit > 0 && n >= int(q.limit) || q.slow > 0 && n >= int(q.slow)
+	a.full = a.full || a.repeats && n > 0 || n == packet.BatchSize || q.limit > 0 && n >= int(q.limit) || q.slow > 0 && n >= int(q.slow)
 	if q.slow = 0; n > 0 && spentNS > maxCutNS/4 {
 		q.slow = mostOf(n, spentNS) % packet.BatchSize // a whole batch is no limit
 	}
@@ -387,7 +393,7 @@ func (t *accounting) owing() (n int) {
 	return n
 }
 
-// leastWanting returns the smallest debt of the ports that had full batches in this pass, or are
+// leastWanting returns the smallest debt of the ports whose account.full is set in this pass, or that are
 // in debt.
 func (t *accounting) leastWanting() uint64 {
 	least := uint64(maxOwedNS)

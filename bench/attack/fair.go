@@ -25,7 +25,8 @@ import (
 //   - They ask for as many frames as they moved before the attack, for each second in which this program's
 //     loop had its core.
 //   - Their fair share is two n-ths of the worker's time (worker_ns of the API) without the uplink's, if n
-//     ports, the attacker's and theirs, wanted time.
+//     ports, the attacker's and theirs, wanted time. While the loop has no core, they want nothing, and the
+//     others may use all of the time. So only the part of the time counts in which the loop had its core.
 
 const (
 	pacedInFlight  = 64  // frames in flight of each paced bystander
@@ -53,14 +54,16 @@ func fairAttacks() []*attack {
 type demand struct {
 	wanted, moved uint64        // frames for which they looked, and those that they found
 	cpu           time.Duration // time in which the loop had its core
+	ended         time.Time     // time of the end of the last round
 }
 
-// note counts a round in which the guests found frames.
-func (d *demand) note(c streamConfig, guests, frames int) {
+// note counts a round that ended now, and in which the guests found frames.
+func (d *demand) note(c streamConfig, guests, frames int, now time.Time) {
 	if c.paced {
 		d.wanted += uint64(guests * c.rounds * pacedFrames)
 	}
 	d.moved += uint64(frames)
+	d.ended = now
 	var ts unix.Timespec
 	if c.rest == 0 && unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) == nil {
 		d.cpu = time.Duration(ts.Nano())
@@ -85,6 +88,7 @@ type partMeter struct {
 // partSample has what bystanders and ports have used so far.
 type partSample struct {
 	demand
+	wall  time.Duration            // length of the time of the increase
 	ports map[string]time.Duration // worker's time by port, without uplinks
 }
 
@@ -121,6 +125,7 @@ func (m *partMeter) increase() partSample {
 	p.wanted -= m.from.wanted
 	p.moved -= m.from.moved
 	p.cpu -= m.from.cpu
+	p.wall = p.ended.Sub(m.from.ended)
 	for name := range p.ports {
 		p.ports[name] -= m.from.ports[name]
 	}
@@ -158,7 +163,7 @@ func (m *partMeter) end(r *row) {
 // share has what greedy bystanders got during an attack.
 type share struct {
 	frames float64 // part of the frames that they asked for
-	time   float64 // part of the time of all ports
+	time   float64 // part of the time of all ports while they wanted some
 	number int     // number of ports that wanted time
 }
 
@@ -178,6 +183,7 @@ func fairShare(baseline, during *partSample) share {
 			s.number++
 		}
 	}
-	s.time = float64(during.ports["a"]+during.ports["b"]) / float64(sum)
+	present := during.cpu.Seconds() / max(during.wall.Seconds(), 1e-9)
+	s.time = float64(during.ports["a"]+during.ports["b"]) / max(float64(sum)*present, 1)
 	return s
 }

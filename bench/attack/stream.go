@@ -83,7 +83,7 @@ func (s *stream) run() {
 			}
 		}
 		now := time.Now()
-		s.demand.note(s.config, len(s.load.Guests), frames)
+		s.demand.note(s.config, len(s.load.Guests), frames, now)
 		waitingBefore := waiting
 		waiting = s.load.Waiting()
 		s.note(frames+waiting > waitingBefore, before, now)
