@@ -394,11 +394,14 @@ func (t *accounting) owing() (n int) {
 }
 
 // leastWanting returns the smallest debt of the ports whose account.full is set in this pass, or that are
-// in debt.
+// in debt. An uplink counts with its time of this pass, because it has no debt.
 func (t *accounting) leastWanting() uint64 {
 	least := uint64(maxOwedNS)
 	for _, no := range t.visited {
-		if a := &t.accounts[no]; a.full {
+		switch a := &t.accounts[no]; {
+		case a.full && a.exempt:
+			least = min(least, a.passNS)
+		case a.full:
 			least = min(least, a.debtNS)
 		}
 	}

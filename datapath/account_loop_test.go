@@ -97,3 +97,22 @@ func TestTimeIsDividedWithPartialBatches(t *testing.T) {
 		}
 	}
 }
+
+// Ports that want as much time as they can get have their parts beside a busy uplink, which never waits.
+func TestTimeIsDividedBesideAnUplink(t *testing.T) {
+	for _, uplinkNS := range []uint64{1_000, 15_000} {
+		r := timedRig(t)
+		r.timedPort(1, 1, always(uplinkNS))
+		r.timedPort(2, 1, always(20_000))
+		r.timedPort(3, 1, always(300_000))
+		r.w.accounting.accounts[1].exempt = true
+		r.turn()
+		for number := uint32(1); number <= 3; number++ {
+			r.replay(number, 1<<50)
+		}
+		part := r.shares()
+		for number := 1; number <= 3; number++ {
+			between(t, fmt.Sprintf("uplink's visits of %d ns: port %d", uplinkNS, number), part[number], 0.8/3, 1.2/3)
+		}
+	}
+}
