@@ -339,7 +339,7 @@ func (w *Worker) recordHeldDrop(slot uint32, reason packet.DropReason) {
 	h := &w.sh.Held[slot]
 	for at := range w.captures.list {
 		t := &w.captures.list[at]
-		drops := t.Kind == CaptureDrops && (t.Port == 0 || t.Port == h.InPort)
+		drops := t.Kind == CaptureDrops && reason != packet.Consumed && (t.Port == 0 || t.Port == h.InPort)
 		seen := t.Kind == CapturePort && t.Port == h.InPort && h.Then.Op == flowtable.OpNone
 		if !drops && !seen {
 			continue
@@ -355,7 +355,11 @@ func (w *Worker) recordHeldDrop(slot uint32, reason packet.DropReason) {
 		}
 		copy(room, bytes)
 		r.fill(h.InPort, h.InPort, len(bytes), w.now, h.SinceNS)
-		r.drop(reason)
+		if reason == packet.Consumed {
+			r.sent(ControllerPort)
+		} else {
+			r.drop(reason)
+		}
 		w.captures.ring.Commit()
 		w.sh.CaptureCounters[at].Written++
 	}

@@ -62,7 +62,11 @@ func (w *Worker) apply(msg []byte) bool {
 		if h == nil || len(body) != 4 {
 			return false
 		}
-		w.dropHeld(slot, dropReason(binary.LittleEndian.Uint32(body)))
+		if reason := binary.LittleEndian.Uint32(body); reason == uint32(packet.Consumed) {
+			w.consumeHeld(slot)
+		} else {
+			w.dropHeld(slot, dropReason(reason))
+		}
 		return true
 	case CmdTemplate:
 		return arg < uint32(len(w.sh.Templates)) && w.sh.Templates[arg].Parse(body)

@@ -3,6 +3,8 @@
 package datapath
 
 import (
+	"sync/atomic"
+
 	"weft/conntrack"
 	"weft/flowtable"
 	"weft/packet"
@@ -137,6 +139,17 @@ func (w *Worker) refOf(slot uint32) uint32 { return w.sh.Held[slot].Number<<held
 // SlotOf returns the slot of a reference. Shared.Held has the slots.
 func SlotOf(ref uint32) uint32 { return ref & (1<<heldSlotBits - 1) }
 
+// Waits reports whether the frame with reference ref still waits. The control process calls it.
+// A frame that expires at the same time may be missed.
+func (sh *Shared) Waits(ref uint32) bool {
+	slot := SlotOf(ref)
+	if slot >= uint32(len(sh.Held)) {
+		return false
+	}
+	h := &sh.Held[slot]
+	return atomic.LoadUint32(&h.State) == HeldWaiting && atomic.LoadUint32(&h.Number)<<heldSlotBits|slot == ref
+}
+
 // answered returns the slot of reference ref, and the frame held there. The frame is
 // nil if it does not wait any more.
 func (w *Worker) answered(ref uint32) (slot uint32, h *HeldFrame) {
@@ -154,6 +167,12 @@ func (w *Worker) freeHeld(slot uint32) {
 	delete(w.fragments.lists, slot)
 	w.held.tally(h, -1)
 	w.held.free = append(w.held.free, slot)
+}
+
+// consumeHeld frees the frame held in slot, which the control process has taken for itself.
+func (w *Worker) consumeHeld(slot uint32) {
+	w.captureHeldDrop(slot, packet.Consumed)
+	w.freeHeld(slot)
 }
 
 // dropHeld drops the frame held in slot. A frame that waits for a neighbour counts at its

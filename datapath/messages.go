@@ -40,7 +40,8 @@ const (
 	// without a look-up. The frame does not count in the statistics of any flow.
 	CmdExecute
 	// CmdDropHeld drops the held frame with reference Arg. The body is a 32-bit
-	// packet.DropReason.
+	// packet.DropReason. With packet.Consumed, the control process has taken the frame for
+	// itself, and no counter of drops counts it.
 	CmdDropHeld
 	// CmdTemplate replaces tunnel template Arg by the template in the body.
 	CmdTemplate

@@ -106,8 +106,8 @@ const (
 	DropGateway
 	// DropSpoofed: the input port's binding forbids the sender address.
 	DropSpoofed
-	// DropReserved: a frame to a reserved address of IEEE 802.1Q table 8-1, in the
-	// action normal.
+	// DropReserved: a frame to a reserved address of IEEE 802.1Q table 8-1, or one to the
+	// service's MAC address of a declared network that is no request, in the action normal.
 	DropReserved
 	// DropBadSource: a frame from a group address, in the action normal.
 	DropBadSource

@@ -189,6 +189,10 @@ func equivalent(a, b proto.Message) bool {
 	plain := func(m proto.Message) proto.Message {
 		c := proto.Clone(m)
 		c.ProtoReflect().SetUnknown(nil)
+		if n, ok := c.(*wire.Net); ok && n.Addressing != nil {
+			n.Addressing.ProtoReflect().SetUnknown(nil)
+			n.Addressing = someAddressing(n.Addressing)
+		}
 		if p, ok := c.(*wire.Port); ok {
 			sortAddresses(p.Addresses)
 		}
@@ -341,5 +345,5 @@ func (f *Fleet) checkUnique() error {
 			}
 		}
 	}
-	return nil
+	return f.checkService()
 }

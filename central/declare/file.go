@@ -86,7 +86,7 @@ func (n *Net) check() error {
 	if n.MTU != 0 && (n.MTU < minMTU || n.MTU > maxMTU) {
 		return errorf("mtu %d: expected a number from %d to %d, or no key for the underlay's", n.MTU, minMTU, maxMTU)
 	}
-	return nil
+	return n.Addressing.check()
 }
 
 func (p *Port) check() error {
@@ -136,7 +136,7 @@ func (file *File) Format() ([]byte, error) {
 }
 
 func (n *Net) wire(id string) *wire.Net {
-	return &wire.Net{Id: id, Name: n.Name, Vni: n.VNI, Mtu: n.MTU, Flood: n.Flood}
+	return &wire.Net{Id: id, Name: n.Name, Vni: n.VNI, Mtu: n.MTU, Flood: n.Flood, Addressing: n.Addressing.wire()}
 }
 
 func (h *Host) wire(id string) *wire.Host {

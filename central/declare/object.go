@@ -21,6 +21,7 @@ type Net struct {
 	// largest IP packet in bytes; 0: the underlay's MTU minus the encapsulation
 	MTU   uint32 `toml:"mtu,omitempty" json:"mtu,omitempty"`
 	Flood bool   `toml:"flood,omitempty" json:"flood"`
+	Addressing
 }
 
 // Host is a host in files and output.
@@ -99,7 +100,7 @@ func (n *Net) words() []word {
 	if n.Flood {
 		list = append(list, word{"flood", "on"})
 	}
-	return list
+	return append(list, n.Addressing.words()...)
 }
 
 func (h *Host) words() []word { return []word{{"endpoint", h.Endpoint.String()}} }
@@ -149,7 +150,7 @@ func (p *Port) AddressText() string {
 
 // NetOf converts a network to Net.
 func NetOf(n *wire.Net) Net {
-	return Net{Name: n.GetName(), ID: n.GetId(), VNI: n.GetVni(), MTU: n.GetMtu(), Flood: n.GetFlood()}
+	return Net{Name: n.GetName(), ID: n.GetId(), VNI: n.GetVni(), MTU: n.GetMtu(), Flood: n.GetFlood(), Addressing: addressingOf(n.GetAddressing())}
 }
 
 // HostOf converts a host to Host.

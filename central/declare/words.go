@@ -53,16 +53,22 @@ func apply(words []string, settings []setting) error {
 // SetNet applies words KEY=VALUE to a network. The word id= is allowed only for a
 // network that is being created.
 func (f *Fleet) SetNet(n *wire.Net, created bool, words []string) error {
-	return apply(words, append(naming(&n.Id, &n.Name, created),
-		setting{"vni", func(v string) (err error) { n.Vni, err = number("vni", v, 1, maxVNI); return err }},
-		setting{"mtu", func(v string) (err error) {
+	a := addressingOf(n.GetAddressing())
+	err := apply(words, slices.Concat(naming(&n.Id, &n.Name, created), []setting{
+		{"vni", func(v string) (err error) { n.Vni, err = number("vni", v, 1, maxVNI); return err }},
+		{"mtu", func(v string) (err error) {
 			if n.Mtu = 0; v != "" {
 				n.Mtu, err = number("mtu", v, minMTU, maxMTU)
 			}
 			return err
 		}},
-		setting{"flood", func(v string) (err error) { n.Flood, err = truth("flood", v); return err }},
-	))
+		{"flood", func(v string) (err error) { n.Flood, err = truth("flood", v); return err }},
+	}, a.settings()))
+	if err != nil {
+		return err
+	}
+	n.Addressing = a.merge(n.GetAddressing())
+	return a.check()
 }
 
 // SetHost applies words KEY=VALUE to a host. The word id= is allowed only for a host

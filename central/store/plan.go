@@ -71,7 +71,11 @@ func checkChange(c *wire.Change) (*target, error) {
 func guards(m proto.Message) []string {
 	switch m := m.(type) {
 	case *wire.Net:
-		return []string{nameGuard("net", m.Name), vniGuard(m.Vni)}
+		keys := []string{nameGuard("net", m.Name), vniGuard(m.Vni)}
+		for _, a := range m.GetAddressing().GetService() {
+			keys = append(keys, ipGuard(m.Id, a))
+		}
+		return keys
 	case *wire.Host:
 		return []string{nameGuard("host", m.Name), endpointGuard(m.Endpoint)}
 	case *wire.Port:
@@ -231,6 +235,11 @@ func duplicate(w *target, guard, owner string) error {
 		if strings.HasPrefix(rest, "vni/") {
 			return refuse(Duplicate, "network %s: vni %d belongs to %s; choose another", m.Name, m.Vni, mention{kind: "net", id: owner})
 		}
+		for _, a := range m.GetAddressing().GetService() {
+			if ipGuard(m.Id, a) == guard {
+				return refuse(Duplicate, "network %s: service address %s belongs to %s; choose another", m.Name, addressText(a), mention{kind: "port", id: owner})
+			}
+		}
 		return refuse(Duplicate, "network %s: the name belongs to the network of id %s; choose another name or set that one", m.Name, owner)
 	case *wire.Host:
 		if strings.HasPrefix(rest, "endpoint/") {
@@ -244,6 +253,10 @@ func duplicate(w *target, guard, owner string) error {
 				mention{kind: "port", id: owner}, mention{kind: "net", id: m.Net})
 		case strings.HasPrefix(rest, "ip/"):
 			for _, a := range m.Addresses {
+				if ipGuard(m.Net, a) == guard && owner == m.Net {
+					return refuse(Duplicate, "port %s: address %s is the service address of %s; choose another", m.Name, addressText(a),
+						mention{kind: "net", id: m.Net})
+				}
 				if ipGuard(m.Net, a) == guard {
 					return refuse(Duplicate, "port %s: address %s belongs to %s in %s; choose another", m.Name, addressText(a),
 						mention{kind: "port", id: owner}, mention{kind: "net", id: m.Net})

@@ -60,6 +60,9 @@ func checkNet(n *wire.Net) error {
 	if n.Mtu != 0 && (n.Mtu < minMTU || n.Mtu > maxMTU) {
 		return refusedf("network %s: mtu %d: expected %d to %d, or 0 for the underlay's", n.Name, n.Mtu, minMTU, maxMTU)
 	}
+	if problem := n.GetAddressing().Problem(); problem != "" {
+		return refusedf("network %s: %s", n.Name, problem)
+	}
 	return nil
 }
 

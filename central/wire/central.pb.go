@@ -88,7 +88,8 @@ type Net struct {
 	Mtu   uint32                 `protobuf:"varint,4,opt,name=mtu,proto3" json:"mtu,omitempty"`  // bytes of an IP packet; 0: the underlay's less the encapsulation
 	// flood: broadcasts and unknown unicast go to all hosts of the network. Otherwise
 	// hosts answer ARP and ND from the declaration and nothing is replicated.
-	Flood         bool `protobuf:"varint,5,opt,name=flood,proto3" json:"flood,omitempty"`
+	Flood         bool        `protobuf:"varint,5,opt,name=flood,proto3" json:"flood,omitempty"`
+	Addressing    *Addressing `protobuf:"bytes,20,opt,name=addressing,proto3" json:"addressing,omitempty"` // absent: hosts tell guests nothing
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -158,6 +159,221 @@ func (x *Net) GetFlood() bool {
 	return false
 }
 
+func (x *Net) GetAddressing() *Addressing {
+	if x != nil {
+		return x.Addressing
+	}
+	return nil
+}
+
+// Addressing is what the hosts of a network tell its guests. Each host answers the
+// guests at its own ports, from this declaration and the addresses of their ports.
+type Addressing struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Subnets []*Prefix              `protobuf:"bytes,1,rep,name=subnets,proto3" json:"subnets,omitempty"`
+	Routers [][]byte               `protobuf:"bytes,2,rep,name=routers,proto3" json:"routers,omitempty"` // default routers, the preferred one first
+	Dns     [][]byte               `protobuf:"bytes,3,rep,name=dns,proto3" json:"dns,omitempty"`         // name servers, the preferred one first
+	Domain  string                 `protobuf:"bytes,4,opt,name=domain,proto3" json:"domain,omitempty"`   // of the guests' names
+	// service has the addresses at which each host answers its own guests: at most one of
+	// IPv4 and one of IPv6. No port has them.
+	Service       [][]byte `protobuf:"bytes,5,rep,name=service,proto3" json:"service,omitempty"`
+	Dhcp          bool     `protobuf:"varint,6,opt,name=dhcp,proto3" json:"dhcp,omitempty"`
+	LeaseS        uint32   `protobuf:"varint,7,opt,name=lease_s,json=leaseS,proto3" json:"lease_s,omitempty"` // seconds; 0: a day
+	Routes        []*Route `protobuf:"bytes,8,rep,name=routes,proto3" json:"routes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Addressing) Reset() {
+	*x = Addressing{}
+	mi := &file_central_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Addressing) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Addressing) ProtoMessage() {}
+
+func (x *Addressing) ProtoReflect() protoreflect.Message {
+	mi := &file_central_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Addressing.ProtoReflect.Descriptor instead.
+func (*Addressing) Descriptor() ([]byte, []int) {
+	return file_central_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Addressing) GetSubnets() []*Prefix {
+	if x != nil {
+		return x.Subnets
+	}
+	return nil
+}
+
+func (x *Addressing) GetRouters() [][]byte {
+	if x != nil {
+		return x.Routers
+	}
+	return nil
+}
+
+func (x *Addressing) GetDns() [][]byte {
+	if x != nil {
+		return x.Dns
+	}
+	return nil
+}
+
+func (x *Addressing) GetDomain() string {
+	if x != nil {
+		return x.Domain
+	}
+	return ""
+}
+
+func (x *Addressing) GetService() [][]byte {
+	if x != nil {
+		return x.Service
+	}
+	return nil
+}
+
+func (x *Addressing) GetDhcp() bool {
+	if x != nil {
+		return x.Dhcp
+	}
+	return false
+}
+
+func (x *Addressing) GetLeaseS() uint32 {
+	if x != nil {
+		return x.LeaseS
+	}
+	return 0
+}
+
+func (x *Addressing) GetRoutes() []*Route {
+	if x != nil {
+		return x.Routes
+	}
+	return nil
+}
+
+type Prefix struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Address       []byte                 `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"` // 4 or 16 bytes, the host's bits 0
+	Bits          uint32                 `protobuf:"varint,2,opt,name=bits,proto3" json:"bits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Prefix) Reset() {
+	*x = Prefix{}
+	mi := &file_central_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Prefix) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Prefix) ProtoMessage() {}
+
+func (x *Prefix) ProtoReflect() protoreflect.Message {
+	mi := &file_central_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Prefix.ProtoReflect.Descriptor instead.
+func (*Prefix) Descriptor() ([]byte, []int) {
+	return file_central_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Prefix) GetAddress() []byte {
+	if x != nil {
+		return x.Address
+	}
+	return nil
+}
+
+func (x *Prefix) GetBits() uint32 {
+	if x != nil {
+		return x.Bits
+	}
+	return 0
+}
+
+type Route struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	To            *Prefix                `protobuf:"bytes,1,opt,name=to,proto3" json:"to,omitempty"`
+	Via           []byte                 `protobuf:"bytes,2,opt,name=via,proto3" json:"via,omitempty"` // a router in the network
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Route) Reset() {
+	*x = Route{}
+	mi := &file_central_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Route) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Route) ProtoMessage() {}
+
+func (x *Route) ProtoReflect() protoreflect.Message {
+	mi := &file_central_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Route.ProtoReflect.Descriptor instead.
+func (*Route) Descriptor() ([]byte, []int) {
+	return file_central_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Route) GetTo() *Prefix {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *Route) GetVia() []byte {
+	if x != nil {
+		return x.Via
+	}
+	return nil
+}
+
 // Port is the port of one machine or container in a network.
 type Port struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -175,7 +391,7 @@ type Port struct {
 
 func (x *Port) Reset() {
 	*x = Port{}
-	mi := &file_central_proto_msgTypes[1]
+	mi := &file_central_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -187,7 +403,7 @@ func (x *Port) String() string {
 func (*Port) ProtoMessage() {}
 
 func (x *Port) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[1]
+	mi := &file_central_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -200,7 +416,7 @@ func (x *Port) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Port.ProtoReflect.Descriptor instead.
 func (*Port) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{1}
+	return file_central_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Port) GetId() string {
@@ -271,7 +487,7 @@ type Host struct {
 
 func (x *Host) Reset() {
 	*x = Host{}
-	mi := &file_central_proto_msgTypes[2]
+	mi := &file_central_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -283,7 +499,7 @@ func (x *Host) String() string {
 func (*Host) ProtoMessage() {}
 
 func (x *Host) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[2]
+	mi := &file_central_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -296,7 +512,7 @@ func (x *Host) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Host.ProtoReflect.Descriptor instead.
 func (*Host) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{2}
+	return file_central_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Host) GetId() string {
@@ -334,7 +550,7 @@ type Bind struct {
 
 func (x *Bind) Reset() {
 	*x = Bind{}
-	mi := &file_central_proto_msgTypes[3]
+	mi := &file_central_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -346,7 +562,7 @@ func (x *Bind) String() string {
 func (*Bind) ProtoMessage() {}
 
 func (x *Bind) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[3]
+	mi := &file_central_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -359,7 +575,7 @@ func (x *Bind) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bind.ProtoReflect.Descriptor instead.
 func (*Bind) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{3}
+	return file_central_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Bind) GetPort() string {
@@ -396,7 +612,7 @@ type HostStatus struct {
 
 func (x *HostStatus) Reset() {
 	*x = HostStatus{}
-	mi := &file_central_proto_msgTypes[4]
+	mi := &file_central_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -408,7 +624,7 @@ func (x *HostStatus) String() string {
 func (*HostStatus) ProtoMessage() {}
 
 func (x *HostStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[4]
+	mi := &file_central_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -421,7 +637,7 @@ func (x *HostStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostStatus.ProtoReflect.Descriptor instead.
 func (*HostStatus) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{4}
+	return file_central_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *HostStatus) GetHost() string {
@@ -470,7 +686,7 @@ type Revocation struct {
 
 func (x *Revocation) Reset() {
 	*x = Revocation{}
-	mi := &file_central_proto_msgTypes[5]
+	mi := &file_central_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -482,7 +698,7 @@ func (x *Revocation) String() string {
 func (*Revocation) ProtoMessage() {}
 
 func (x *Revocation) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[5]
+	mi := &file_central_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -495,7 +711,7 @@ func (x *Revocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revocation.ProtoReflect.Descriptor instead.
 func (*Revocation) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{5}
+	return file_central_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Revocation) GetSerial() string {
@@ -552,7 +768,7 @@ type NetView struct {
 
 func (x *NetView) Reset() {
 	*x = NetView{}
-	mi := &file_central_proto_msgTypes[6]
+	mi := &file_central_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -564,7 +780,7 @@ func (x *NetView) String() string {
 func (*NetView) ProtoMessage() {}
 
 func (x *NetView) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[6]
+	mi := &file_central_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -577,7 +793,7 @@ func (x *NetView) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetView.ProtoReflect.Descriptor instead.
 func (*NetView) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{6}
+	return file_central_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *NetView) GetNet() *Net {
@@ -610,7 +826,7 @@ type Place struct {
 
 func (x *Place) Reset() {
 	*x = Place{}
-	mi := &file_central_proto_msgTypes[7]
+	mi := &file_central_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -622,7 +838,7 @@ func (x *Place) String() string {
 func (*Place) ProtoMessage() {}
 
 func (x *Place) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[7]
+	mi := &file_central_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -635,7 +851,7 @@ func (x *Place) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Place.ProtoReflect.Descriptor instead.
 func (*Place) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{7}
+	return file_central_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Place) GetPort() string {
@@ -699,7 +915,7 @@ type LocalPort struct {
 
 func (x *LocalPort) Reset() {
 	*x = LocalPort{}
-	mi := &file_central_proto_msgTypes[8]
+	mi := &file_central_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -711,7 +927,7 @@ func (x *LocalPort) String() string {
 func (*LocalPort) ProtoMessage() {}
 
 func (x *LocalPort) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[8]
+	mi := &file_central_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -724,7 +940,7 @@ func (x *LocalPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocalPort.ProtoReflect.Descriptor instead.
 func (*LocalPort) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{8}
+	return file_central_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *LocalPort) GetPort() *Port {
@@ -766,7 +982,7 @@ type FromHost struct {
 
 func (x *FromHost) Reset() {
 	*x = FromHost{}
-	mi := &file_central_proto_msgTypes[9]
+	mi := &file_central_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -778,7 +994,7 @@ func (x *FromHost) String() string {
 func (*FromHost) ProtoMessage() {}
 
 func (x *FromHost) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[9]
+	mi := &file_central_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -791,7 +1007,7 @@ func (x *FromHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromHost.ProtoReflect.Descriptor instead.
 func (*FromHost) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{9}
+	return file_central_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *FromHost) GetMessage() isFromHost_Message {
@@ -909,7 +1125,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_central_proto_msgTypes[10]
+	mi := &file_central_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -921,7 +1137,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[10]
+	mi := &file_central_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -934,7 +1150,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{10}
+	return file_central_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Hello) GetVersion() string {
@@ -968,7 +1184,7 @@ type NetDigest struct {
 
 func (x *NetDigest) Reset() {
 	*x = NetDigest{}
-	mi := &file_central_proto_msgTypes[11]
+	mi := &file_central_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -980,7 +1196,7 @@ func (x *NetDigest) String() string {
 func (*NetDigest) ProtoMessage() {}
 
 func (x *NetDigest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[11]
+	mi := &file_central_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -993,7 +1209,7 @@ func (x *NetDigest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetDigest.ProtoReflect.Descriptor instead.
 func (*NetDigest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{11}
+	return file_central_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *NetDigest) GetNet() string {
@@ -1022,7 +1238,7 @@ type Attach struct {
 
 func (x *Attach) Reset() {
 	*x = Attach{}
-	mi := &file_central_proto_msgTypes[12]
+	mi := &file_central_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1034,7 +1250,7 @@ func (x *Attach) String() string {
 func (*Attach) ProtoMessage() {}
 
 func (x *Attach) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[12]
+	mi := &file_central_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1047,7 +1263,7 @@ func (x *Attach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attach.ProtoReflect.Descriptor instead.
 func (*Attach) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{12}
+	return file_central_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Attach) GetPort() string {
@@ -1075,7 +1291,7 @@ type Detach struct {
 
 func (x *Detach) Reset() {
 	*x = Detach{}
-	mi := &file_central_proto_msgTypes[13]
+	mi := &file_central_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1087,7 +1303,7 @@ func (x *Detach) String() string {
 func (*Detach) ProtoMessage() {}
 
 func (x *Detach) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[13]
+	mi := &file_central_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1100,7 +1316,7 @@ func (x *Detach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Detach.ProtoReflect.Descriptor instead.
 func (*Detach) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{13}
+	return file_central_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Detach) GetPort() string {
@@ -1121,7 +1337,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_central_proto_msgTypes[14]
+	mi := &file_central_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1133,7 +1349,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[14]
+	mi := &file_central_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1146,7 +1362,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{14}
+	return file_central_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Applied) GetRevision() int64 {
@@ -1179,7 +1395,7 @@ type Question struct {
 
 func (x *Question) Reset() {
 	*x = Question{}
-	mi := &file_central_proto_msgTypes[15]
+	mi := &file_central_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1191,7 +1407,7 @@ func (x *Question) String() string {
 func (*Question) ProtoMessage() {}
 
 func (x *Question) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[15]
+	mi := &file_central_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1204,7 +1420,7 @@ func (x *Question) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Question.ProtoReflect.Descriptor instead.
 func (*Question) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{15}
+	return file_central_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Question) GetNumber() uint64 {
@@ -1276,7 +1492,7 @@ type Pull struct {
 
 func (x *Pull) Reset() {
 	*x = Pull{}
-	mi := &file_central_proto_msgTypes[16]
+	mi := &file_central_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1288,7 +1504,7 @@ func (x *Pull) String() string {
 func (*Pull) ProtoMessage() {}
 
 func (x *Pull) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[16]
+	mi := &file_central_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1301,7 +1517,7 @@ func (x *Pull) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pull.ProtoReflect.Descriptor instead.
 func (*Pull) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{16}
+	return file_central_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Pull) GetNumber() uint64 {
@@ -1339,7 +1555,7 @@ type ToHost struct {
 
 func (x *ToHost) Reset() {
 	*x = ToHost{}
-	mi := &file_central_proto_msgTypes[17]
+	mi := &file_central_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1351,7 +1567,7 @@ func (x *ToHost) String() string {
 func (*ToHost) ProtoMessage() {}
 
 func (x *ToHost) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[17]
+	mi := &file_central_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1364,7 +1580,7 @@ func (x *ToHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToHost.ProtoReflect.Descriptor instead.
 func (*ToHost) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{17}
+	return file_central_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ToHost) GetMessage() isToHost_Message {
@@ -1509,7 +1725,7 @@ type Batch struct {
 
 func (x *Batch) Reset() {
 	*x = Batch{}
-	mi := &file_central_proto_msgTypes[18]
+	mi := &file_central_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1521,7 +1737,7 @@ func (x *Batch) String() string {
 func (*Batch) ProtoMessage() {}
 
 func (x *Batch) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[18]
+	mi := &file_central_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1534,7 +1750,7 @@ func (x *Batch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Batch.ProtoReflect.Descriptor instead.
 func (*Batch) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{18}
+	return file_central_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Batch) GetMessages() []*ToHost {
@@ -1556,7 +1772,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_central_proto_msgTypes[19]
+	mi := &file_central_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1568,7 +1784,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[19]
+	mi := &file_central_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1581,7 +1797,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{19}
+	return file_central_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Welcome) GetHost() string {
@@ -1618,7 +1834,7 @@ type NetReset struct {
 
 func (x *NetReset) Reset() {
 	*x = NetReset{}
-	mi := &file_central_proto_msgTypes[20]
+	mi := &file_central_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1630,7 +1846,7 @@ func (x *NetReset) String() string {
 func (*NetReset) ProtoMessage() {}
 
 func (x *NetReset) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[20]
+	mi := &file_central_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1643,7 +1859,7 @@ func (x *NetReset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetReset.ProtoReflect.Descriptor instead.
 func (*NetReset) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{20}
+	return file_central_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *NetReset) GetView() *NetView {
@@ -1683,7 +1899,7 @@ type NetUpdate struct {
 
 func (x *NetUpdate) Reset() {
 	*x = NetUpdate{}
-	mi := &file_central_proto_msgTypes[21]
+	mi := &file_central_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1695,7 +1911,7 @@ func (x *NetUpdate) String() string {
 func (*NetUpdate) ProtoMessage() {}
 
 func (x *NetUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[21]
+	mi := &file_central_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1708,7 +1924,7 @@ func (x *NetUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetUpdate.ProtoReflect.Descriptor instead.
 func (*NetUpdate) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{21}
+	return file_central_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *NetUpdate) GetNet() string {
@@ -1771,7 +1987,7 @@ type PortUpdate struct {
 
 func (x *PortUpdate) Reset() {
 	*x = PortUpdate{}
-	mi := &file_central_proto_msgTypes[22]
+	mi := &file_central_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1783,7 +1999,7 @@ func (x *PortUpdate) String() string {
 func (*PortUpdate) ProtoMessage() {}
 
 func (x *PortUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[22]
+	mi := &file_central_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1796,7 +2012,7 @@ func (x *PortUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortUpdate.ProtoReflect.Descriptor instead.
 func (*PortUpdate) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{22}
+	return file_central_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *PortUpdate) GetPorts() []*LocalPort {
@@ -1828,7 +2044,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_central_proto_msgTypes[23]
+	mi := &file_central_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1840,7 +2056,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[23]
+	mi := &file_central_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1853,7 +2069,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{23}
+	return file_central_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Answer) GetNumber() uint64 {
@@ -1889,7 +2105,7 @@ type Revision struct {
 
 func (x *Revision) Reset() {
 	*x = Revision{}
-	mi := &file_central_proto_msgTypes[24]
+	mi := &file_central_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1901,7 +2117,7 @@ func (x *Revision) String() string {
 func (*Revision) ProtoMessage() {}
 
 func (x *Revision) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[24]
+	mi := &file_central_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1914,7 +2130,7 @@ func (x *Revision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revision.ProtoReflect.Descriptor instead.
 func (*Revision) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{24}
+	return file_central_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Revision) GetRevision() int64 {
@@ -1942,7 +2158,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_central_proto_msgTypes[25]
+	mi := &file_central_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1954,7 +2170,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[25]
+	mi := &file_central_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1967,7 +2183,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{25}
+	return file_central_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Refused) GetPort() string {
@@ -1997,7 +2213,7 @@ type HostState struct {
 
 func (x *HostState) Reset() {
 	*x = HostState{}
-	mi := &file_central_proto_msgTypes[26]
+	mi := &file_central_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2009,7 +2225,7 @@ func (x *HostState) String() string {
 func (*HostState) ProtoMessage() {}
 
 func (x *HostState) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[26]
+	mi := &file_central_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2022,7 +2238,7 @@ func (x *HostState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostState.ProtoReflect.Descriptor instead.
 func (*HostState) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{26}
+	return file_central_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *HostState) GetRevision() int64 {
@@ -2061,7 +2277,7 @@ type WaitingRequest struct {
 
 func (x *WaitingRequest) Reset() {
 	*x = WaitingRequest{}
-	mi := &file_central_proto_msgTypes[27]
+	mi := &file_central_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2073,7 +2289,7 @@ func (x *WaitingRequest) String() string {
 func (*WaitingRequest) ProtoMessage() {}
 
 func (x *WaitingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[27]
+	mi := &file_central_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2086,7 +2302,7 @@ func (x *WaitingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitingRequest.ProtoReflect.Descriptor instead.
 func (*WaitingRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{27}
+	return file_central_proto_rawDescGZIP(), []int{30}
 }
 
 type WaitingPorts struct {
@@ -2098,7 +2314,7 @@ type WaitingPorts struct {
 
 func (x *WaitingPorts) Reset() {
 	*x = WaitingPorts{}
-	mi := &file_central_proto_msgTypes[28]
+	mi := &file_central_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2110,7 +2326,7 @@ func (x *WaitingPorts) String() string {
 func (*WaitingPorts) ProtoMessage() {}
 
 func (x *WaitingPorts) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[28]
+	mi := &file_central_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2123,7 +2339,7 @@ func (x *WaitingPorts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitingPorts.ProtoReflect.Descriptor instead.
 func (*WaitingPorts) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{28}
+	return file_central_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *WaitingPorts) GetPorts() []*WaitingPort {
@@ -2144,7 +2360,7 @@ type WaitingPort struct {
 
 func (x *WaitingPort) Reset() {
 	*x = WaitingPort{}
-	mi := &file_central_proto_msgTypes[29]
+	mi := &file_central_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2156,7 +2372,7 @@ func (x *WaitingPort) String() string {
 func (*WaitingPort) ProtoMessage() {}
 
 func (x *WaitingPort) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[29]
+	mi := &file_central_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2169,7 +2385,7 @@ func (x *WaitingPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitingPort.ProtoReflect.Descriptor instead.
 func (*WaitingPort) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{29}
+	return file_central_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *WaitingPort) GetKey() string {
@@ -2201,7 +2417,7 @@ type SessionsRequest struct {
 
 func (x *SessionsRequest) Reset() {
 	*x = SessionsRequest{}
-	mi := &file_central_proto_msgTypes[30]
+	mi := &file_central_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2213,7 +2429,7 @@ func (x *SessionsRequest) String() string {
 func (*SessionsRequest) ProtoMessage() {}
 
 func (x *SessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[30]
+	mi := &file_central_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2226,7 +2442,7 @@ func (x *SessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionsRequest.ProtoReflect.Descriptor instead.
 func (*SessionsRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{30}
+	return file_central_proto_rawDescGZIP(), []int{33}
 }
 
 type SessionsReply struct {
@@ -2238,7 +2454,7 @@ type SessionsReply struct {
 
 func (x *SessionsReply) Reset() {
 	*x = SessionsReply{}
-	mi := &file_central_proto_msgTypes[31]
+	mi := &file_central_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2250,7 +2466,7 @@ func (x *SessionsReply) String() string {
 func (*SessionsReply) ProtoMessage() {}
 
 func (x *SessionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[31]
+	mi := &file_central_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2263,7 +2479,7 @@ func (x *SessionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionsReply.ProtoReflect.Descriptor instead.
 func (*SessionsReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{31}
+	return file_central_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SessionsReply) GetSessions() []*SessionInfo {
@@ -2285,7 +2501,7 @@ type SessionInfo struct {
 
 func (x *SessionInfo) Reset() {
 	*x = SessionInfo{}
-	mi := &file_central_proto_msgTypes[32]
+	mi := &file_central_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2297,7 +2513,7 @@ func (x *SessionInfo) String() string {
 func (*SessionInfo) ProtoMessage() {}
 
 func (x *SessionInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[32]
+	mi := &file_central_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2310,7 +2526,7 @@ func (x *SessionInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionInfo.ProtoReflect.Descriptor instead.
 func (*SessionInfo) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{32}
+	return file_central_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SessionInfo) GetHost() string {
@@ -2359,7 +2575,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_central_proto_msgTypes[33]
+	mi := &file_central_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2371,7 +2587,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[33]
+	mi := &file_central_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2384,7 +2600,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{33}
+	return file_central_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Change) GetChange() isChange_Change {
@@ -2501,7 +2717,7 @@ type ChangeRequest struct {
 
 func (x *ChangeRequest) Reset() {
 	*x = ChangeRequest{}
-	mi := &file_central_proto_msgTypes[34]
+	mi := &file_central_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2513,7 +2729,7 @@ func (x *ChangeRequest) String() string {
 func (*ChangeRequest) ProtoMessage() {}
 
 func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[34]
+	mi := &file_central_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2526,7 +2742,7 @@ func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{34}
+	return file_central_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ChangeRequest) GetId() string {
@@ -2559,7 +2775,7 @@ type ChangeReply struct {
 
 func (x *ChangeReply) Reset() {
 	*x = ChangeReply{}
-	mi := &file_central_proto_msgTypes[35]
+	mi := &file_central_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2571,7 +2787,7 @@ func (x *ChangeReply) String() string {
 func (*ChangeReply) ProtoMessage() {}
 
 func (x *ChangeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[35]
+	mi := &file_central_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2584,7 +2800,7 @@ func (x *ChangeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReply.ProtoReflect.Descriptor instead.
 func (*ChangeReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{35}
+	return file_central_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ChangeReply) GetRevision() int64 {
@@ -2609,7 +2825,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_central_proto_msgTypes[36]
+	mi := &file_central_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2621,7 +2837,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[36]
+	mi := &file_central_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2634,7 +2850,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{36}
+	return file_central_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListRequest) GetNets() bool {
@@ -2693,7 +2909,7 @@ type ListReply struct {
 
 func (x *ListReply) Reset() {
 	*x = ListReply{}
-	mi := &file_central_proto_msgTypes[37]
+	mi := &file_central_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2705,7 +2921,7 @@ func (x *ListReply) String() string {
 func (*ListReply) ProtoMessage() {}
 
 func (x *ListReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[37]
+	mi := &file_central_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2718,7 +2934,7 @@ func (x *ListReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReply.ProtoReflect.Descriptor instead.
 func (*ListReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{37}
+	return file_central_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListReply) GetRevision() int64 {
@@ -2773,7 +2989,7 @@ type BoundPort struct {
 
 func (x *BoundPort) Reset() {
 	*x = BoundPort{}
-	mi := &file_central_proto_msgTypes[38]
+	mi := &file_central_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2785,7 +3001,7 @@ func (x *BoundPort) String() string {
 func (*BoundPort) ProtoMessage() {}
 
 func (x *BoundPort) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[38]
+	mi := &file_central_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2798,7 +3014,7 @@ func (x *BoundPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoundPort.ProtoReflect.Descriptor instead.
 func (*BoundPort) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{38}
+	return file_central_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *BoundPort) GetBind() *Bind {
@@ -2826,7 +3042,7 @@ type HostReport struct {
 
 func (x *HostReport) Reset() {
 	*x = HostReport{}
-	mi := &file_central_proto_msgTypes[39]
+	mi := &file_central_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2838,7 +3054,7 @@ func (x *HostReport) String() string {
 func (*HostReport) ProtoMessage() {}
 
 func (x *HostReport) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[39]
+	mi := &file_central_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2851,7 +3067,7 @@ func (x *HostReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostReport.ProtoReflect.Descriptor instead.
 func (*HostReport) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{39}
+	return file_central_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *HostReport) GetStatus() *HostStatus {
@@ -2885,7 +3101,7 @@ type SyncRequest struct {
 
 func (x *SyncRequest) Reset() {
 	*x = SyncRequest{}
-	mi := &file_central_proto_msgTypes[40]
+	mi := &file_central_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2897,7 +3113,7 @@ func (x *SyncRequest) String() string {
 func (*SyncRequest) ProtoMessage() {}
 
 func (x *SyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[40]
+	mi := &file_central_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2910,7 +3126,7 @@ func (x *SyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncRequest.ProtoReflect.Descriptor instead.
 func (*SyncRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{40}
+	return file_central_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *SyncRequest) GetRevision() int64 {
@@ -2938,7 +3154,7 @@ type SyncReply struct {
 
 func (x *SyncReply) Reset() {
 	*x = SyncReply{}
-	mi := &file_central_proto_msgTypes[41]
+	mi := &file_central_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2950,7 +3166,7 @@ func (x *SyncReply) String() string {
 func (*SyncReply) ProtoMessage() {}
 
 func (x *SyncReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[41]
+	mi := &file_central_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2963,7 +3179,7 @@ func (x *SyncReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncReply.ProtoReflect.Descriptor instead.
 func (*SyncReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{41}
+	return file_central_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *SyncReply) GetRevision() int64 {
@@ -2996,7 +3212,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_central_proto_msgTypes[42]
+	mi := &file_central_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3008,7 +3224,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[42]
+	mi := &file_central_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3021,7 +3237,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{42}
+	return file_central_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *WhyRequest) GetPort() string {
@@ -3046,7 +3262,7 @@ type WhyReply struct {
 
 func (x *WhyReply) Reset() {
 	*x = WhyReply{}
-	mi := &file_central_proto_msgTypes[43]
+	mi := &file_central_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3058,7 +3274,7 @@ func (x *WhyReply) String() string {
 func (*WhyReply) ProtoMessage() {}
 
 func (x *WhyReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[43]
+	mi := &file_central_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3071,7 +3287,7 @@ func (x *WhyReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyReply.ProtoReflect.Descriptor instead.
 func (*WhyReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{43}
+	return file_central_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *WhyReply) GetPort() *Port {
@@ -3134,7 +3350,7 @@ type HostRevision struct {
 
 func (x *HostRevision) Reset() {
 	*x = HostRevision{}
-	mi := &file_central_proto_msgTypes[44]
+	mi := &file_central_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3146,7 +3362,7 @@ func (x *HostRevision) String() string {
 func (*HostRevision) ProtoMessage() {}
 
 func (x *HostRevision) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[44]
+	mi := &file_central_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3159,7 +3375,7 @@ func (x *HostRevision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostRevision.ProtoReflect.Descriptor instead.
 func (*HostRevision) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{44}
+	return file_central_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *HostRevision) GetHost() string {
@@ -3191,7 +3407,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_central_proto_msgTypes[45]
+	mi := &file_central_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3203,7 +3419,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[45]
+	mi := &file_central_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3216,7 +3432,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{45}
+	return file_central_proto_rawDescGZIP(), []int{48}
 }
 
 type StatusReply struct {
@@ -3236,7 +3452,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_central_proto_msgTypes[46]
+	mi := &file_central_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3248,7 +3464,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[46]
+	mi := &file_central_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3261,7 +3477,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{46}
+	return file_central_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *StatusReply) GetCentrals() []*Central {
@@ -3341,7 +3557,7 @@ type Central struct {
 
 func (x *Central) Reset() {
 	*x = Central{}
-	mi := &file_central_proto_msgTypes[47]
+	mi := &file_central_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3353,7 +3569,7 @@ func (x *Central) String() string {
 func (*Central) ProtoMessage() {}
 
 func (x *Central) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[47]
+	mi := &file_central_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3366,7 +3582,7 @@ func (x *Central) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Central.ProtoReflect.Descriptor instead.
 func (*Central) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{47}
+	return file_central_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Central) GetName() string {
@@ -3419,7 +3635,7 @@ type SaveRequest struct {
 
 func (x *SaveRequest) Reset() {
 	*x = SaveRequest{}
-	mi := &file_central_proto_msgTypes[48]
+	mi := &file_central_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3431,7 +3647,7 @@ func (x *SaveRequest) String() string {
 func (*SaveRequest) ProtoMessage() {}
 
 func (x *SaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[48]
+	mi := &file_central_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3444,7 +3660,7 @@ func (x *SaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveRequest.ProtoReflect.Descriptor instead.
 func (*SaveRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{48}
+	return file_central_proto_rawDescGZIP(), []int{51}
 }
 
 type SaveChunk struct {
@@ -3456,7 +3672,7 @@ type SaveChunk struct {
 
 func (x *SaveChunk) Reset() {
 	*x = SaveChunk{}
-	mi := &file_central_proto_msgTypes[49]
+	mi := &file_central_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3468,7 +3684,7 @@ func (x *SaveChunk) String() string {
 func (*SaveChunk) ProtoMessage() {}
 
 func (x *SaveChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[49]
+	mi := &file_central_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3481,7 +3697,7 @@ func (x *SaveChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveChunk.ProtoReflect.Descriptor instead.
 func (*SaveChunk) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{49}
+	return file_central_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SaveChunk) GetData() []byte {
@@ -3505,7 +3721,7 @@ type RevokeRequest struct {
 
 func (x *RevokeRequest) Reset() {
 	*x = RevokeRequest{}
-	mi := &file_central_proto_msgTypes[50]
+	mi := &file_central_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3517,7 +3733,7 @@ func (x *RevokeRequest) String() string {
 func (*RevokeRequest) ProtoMessage() {}
 
 func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[50]
+	mi := &file_central_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3530,7 +3746,7 @@ func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeRequest.ProtoReflect.Descriptor instead.
 func (*RevokeRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{50}
+	return file_central_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *RevokeRequest) GetSerial() string {
@@ -3570,7 +3786,7 @@ type RevokeReply struct {
 
 func (x *RevokeReply) Reset() {
 	*x = RevokeReply{}
-	mi := &file_central_proto_msgTypes[51]
+	mi := &file_central_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3582,7 +3798,7 @@ func (x *RevokeReply) String() string {
 func (*RevokeReply) ProtoMessage() {}
 
 func (x *RevokeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[51]
+	mi := &file_central_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3595,7 +3811,7 @@ func (x *RevokeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeReply.ProtoReflect.Descriptor instead.
 func (*RevokeReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{51}
+	return file_central_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *RevokeReply) GetRevocation() *Revocation {
@@ -3613,7 +3829,7 @@ type RevocationsRequest struct {
 
 func (x *RevocationsRequest) Reset() {
 	*x = RevocationsRequest{}
-	mi := &file_central_proto_msgTypes[52]
+	mi := &file_central_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3625,7 +3841,7 @@ func (x *RevocationsRequest) String() string {
 func (*RevocationsRequest) ProtoMessage() {}
 
 func (x *RevocationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[52]
+	mi := &file_central_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3638,7 +3854,7 @@ func (x *RevocationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevocationsRequest.ProtoReflect.Descriptor instead.
 func (*RevocationsRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{52}
+	return file_central_proto_rawDescGZIP(), []int{55}
 }
 
 type RevocationsReply struct {
@@ -3650,7 +3866,7 @@ type RevocationsReply struct {
 
 func (x *RevocationsReply) Reset() {
 	*x = RevocationsReply{}
-	mi := &file_central_proto_msgTypes[53]
+	mi := &file_central_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3662,7 +3878,7 @@ func (x *RevocationsReply) String() string {
 func (*RevocationsReply) ProtoMessage() {}
 
 func (x *RevocationsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[53]
+	mi := &file_central_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3675,7 +3891,7 @@ func (x *RevocationsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevocationsReply.ProtoReflect.Descriptor instead.
 func (*RevocationsReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{53}
+	return file_central_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RevocationsReply) GetRevocations() []*Revocation {
@@ -3696,7 +3912,7 @@ type InviteRequest struct {
 
 func (x *InviteRequest) Reset() {
 	*x = InviteRequest{}
-	mi := &file_central_proto_msgTypes[54]
+	mi := &file_central_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3708,7 +3924,7 @@ func (x *InviteRequest) String() string {
 func (*InviteRequest) ProtoMessage() {}
 
 func (x *InviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[54]
+	mi := &file_central_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3721,7 +3937,7 @@ func (x *InviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteRequest.ProtoReflect.Descriptor instead.
 func (*InviteRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{54}
+	return file_central_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *InviteRequest) GetRole() string {
@@ -3754,7 +3970,7 @@ type Invitation struct {
 
 func (x *Invitation) Reset() {
 	*x = Invitation{}
-	mi := &file_central_proto_msgTypes[55]
+	mi := &file_central_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3766,7 +3982,7 @@ func (x *Invitation) String() string {
 func (*Invitation) ProtoMessage() {}
 
 func (x *Invitation) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[55]
+	mi := &file_central_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3779,7 +3995,7 @@ func (x *Invitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invitation.ProtoReflect.Descriptor instead.
 func (*Invitation) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{55}
+	return file_central_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Invitation) GetToken() string {
@@ -3800,7 +4016,7 @@ type EnrolRequest struct {
 
 func (x *EnrolRequest) Reset() {
 	*x = EnrolRequest{}
-	mi := &file_central_proto_msgTypes[56]
+	mi := &file_central_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3812,7 +4028,7 @@ func (x *EnrolRequest) String() string {
 func (*EnrolRequest) ProtoMessage() {}
 
 func (x *EnrolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[56]
+	mi := &file_central_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3825,7 +4041,7 @@ func (x *EnrolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnrolRequest.ProtoReflect.Descriptor instead.
 func (*EnrolRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{56}
+	return file_central_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *EnrolRequest) GetToken() string {
@@ -3863,7 +4079,7 @@ type Enrolled struct {
 
 func (x *Enrolled) Reset() {
 	*x = Enrolled{}
-	mi := &file_central_proto_msgTypes[57]
+	mi := &file_central_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3875,7 +4091,7 @@ func (x *Enrolled) String() string {
 func (*Enrolled) ProtoMessage() {}
 
 func (x *Enrolled) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[57]
+	mi := &file_central_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3888,7 +4104,7 @@ func (x *Enrolled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Enrolled.ProtoReflect.Descriptor instead.
 func (*Enrolled) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{57}
+	return file_central_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Enrolled) GetCertificate() []byte {
@@ -3930,13 +4146,32 @@ var File_central_proto protoreflect.FileDescriptor
 
 const file_central_proto_rawDesc = "" +
 	"\n" +
-	"\rcentral.proto\x12\x0fweft.central.v1\"c\n" +
+	"\rcentral.proto\x12\x0fweft.central.v1\"\xa0\x01\n" +
 	"\x03Net\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
 	"\x03vni\x18\x03 \x01(\rR\x03vni\x12\x10\n" +
 	"\x03mtu\x18\x04 \x01(\rR\x03mtu\x12\x14\n" +
-	"\x05flood\x18\x05 \x01(\bR\x05flood\"\xb7\x01\n" +
+	"\x05flood\x18\x05 \x01(\bR\x05flood\x12;\n" +
+	"\n" +
+	"addressing\x18\x14 \x01(\v2\x1b.weft.central.v1.AddressingR\n" +
+	"addressing\"\xfa\x01\n" +
+	"\n" +
+	"Addressing\x121\n" +
+	"\asubnets\x18\x01 \x03(\v2\x17.weft.central.v1.PrefixR\asubnets\x12\x18\n" +
+	"\arouters\x18\x02 \x03(\fR\arouters\x12\x10\n" +
+	"\x03dns\x18\x03 \x03(\fR\x03dns\x12\x16\n" +
+	"\x06domain\x18\x04 \x01(\tR\x06domain\x12\x18\n" +
+	"\aservice\x18\x05 \x03(\fR\aservice\x12\x12\n" +
+	"\x04dhcp\x18\x06 \x01(\bR\x04dhcp\x12\x17\n" +
+	"\alease_s\x18\a \x01(\rR\x06leaseS\x12.\n" +
+	"\x06routes\x18\b \x03(\v2\x16.weft.central.v1.RouteR\x06routes\"6\n" +
+	"\x06Prefix\x12\x18\n" +
+	"\aaddress\x18\x01 \x01(\fR\aaddress\x12\x12\n" +
+	"\x04bits\x18\x02 \x01(\rR\x04bits\"B\n" +
+	"\x05Route\x12'\n" +
+	"\x02to\x18\x01 \x01(\v2\x17.weft.central.v1.PrefixR\x02to\x12\x10\n" +
+	"\x03via\x18\x02 \x01(\fR\x03via\"\xb7\x01\n" +
 	"\x04Port\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
@@ -4237,153 +4472,160 @@ func file_central_proto_rawDescGZIP() []byte {
 }
 
 var file_central_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_central_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
+var file_central_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_central_proto_goTypes = []any{
 	(Absence)(0),               // 0: weft.central.v1.Absence
 	(*Net)(nil),                // 1: weft.central.v1.Net
-	(*Port)(nil),               // 2: weft.central.v1.Port
-	(*Host)(nil),               // 3: weft.central.v1.Host
-	(*Bind)(nil),               // 4: weft.central.v1.Bind
-	(*HostStatus)(nil),         // 5: weft.central.v1.HostStatus
-	(*Revocation)(nil),         // 6: weft.central.v1.Revocation
-	(*NetView)(nil),            // 7: weft.central.v1.NetView
-	(*Place)(nil),              // 8: weft.central.v1.Place
-	(*LocalPort)(nil),          // 9: weft.central.v1.LocalPort
-	(*FromHost)(nil),           // 10: weft.central.v1.FromHost
-	(*Hello)(nil),              // 11: weft.central.v1.Hello
-	(*NetDigest)(nil),          // 12: weft.central.v1.NetDigest
-	(*Attach)(nil),             // 13: weft.central.v1.Attach
-	(*Detach)(nil),             // 14: weft.central.v1.Detach
-	(*Applied)(nil),            // 15: weft.central.v1.Applied
-	(*Question)(nil),           // 16: weft.central.v1.Question
-	(*Pull)(nil),               // 17: weft.central.v1.Pull
-	(*ToHost)(nil),             // 18: weft.central.v1.ToHost
-	(*Batch)(nil),              // 19: weft.central.v1.Batch
-	(*Welcome)(nil),            // 20: weft.central.v1.Welcome
-	(*NetReset)(nil),           // 21: weft.central.v1.NetReset
-	(*NetUpdate)(nil),          // 22: weft.central.v1.NetUpdate
-	(*PortUpdate)(nil),         // 23: weft.central.v1.PortUpdate
-	(*Answer)(nil),             // 24: weft.central.v1.Answer
-	(*Revision)(nil),           // 25: weft.central.v1.Revision
-	(*Refused)(nil),            // 26: weft.central.v1.Refused
-	(*HostState)(nil),          // 27: weft.central.v1.HostState
-	(*WaitingRequest)(nil),     // 28: weft.central.v1.WaitingRequest
-	(*WaitingPorts)(nil),       // 29: weft.central.v1.WaitingPorts
-	(*WaitingPort)(nil),        // 30: weft.central.v1.WaitingPort
-	(*SessionsRequest)(nil),    // 31: weft.central.v1.SessionsRequest
-	(*SessionsReply)(nil),      // 32: weft.central.v1.SessionsReply
-	(*SessionInfo)(nil),        // 33: weft.central.v1.SessionInfo
-	(*Change)(nil),             // 34: weft.central.v1.Change
-	(*ChangeRequest)(nil),      // 35: weft.central.v1.ChangeRequest
-	(*ChangeReply)(nil),        // 36: weft.central.v1.ChangeReply
-	(*ListRequest)(nil),        // 37: weft.central.v1.ListRequest
-	(*ListReply)(nil),          // 38: weft.central.v1.ListReply
-	(*BoundPort)(nil),          // 39: weft.central.v1.BoundPort
-	(*HostReport)(nil),         // 40: weft.central.v1.HostReport
-	(*SyncRequest)(nil),        // 41: weft.central.v1.SyncRequest
-	(*SyncReply)(nil),          // 42: weft.central.v1.SyncReply
-	(*WhyRequest)(nil),         // 43: weft.central.v1.WhyRequest
-	(*WhyReply)(nil),           // 44: weft.central.v1.WhyReply
-	(*HostRevision)(nil),       // 45: weft.central.v1.HostRevision
-	(*StatusRequest)(nil),      // 46: weft.central.v1.StatusRequest
-	(*StatusReply)(nil),        // 47: weft.central.v1.StatusReply
-	(*Central)(nil),            // 48: weft.central.v1.Central
-	(*SaveRequest)(nil),        // 49: weft.central.v1.SaveRequest
-	(*SaveChunk)(nil),          // 50: weft.central.v1.SaveChunk
-	(*RevokeRequest)(nil),      // 51: weft.central.v1.RevokeRequest
-	(*RevokeReply)(nil),        // 52: weft.central.v1.RevokeReply
-	(*RevocationsRequest)(nil), // 53: weft.central.v1.RevocationsRequest
-	(*RevocationsReply)(nil),   // 54: weft.central.v1.RevocationsReply
-	(*InviteRequest)(nil),      // 55: weft.central.v1.InviteRequest
-	(*Invitation)(nil),         // 56: weft.central.v1.Invitation
-	(*EnrolRequest)(nil),       // 57: weft.central.v1.EnrolRequest
-	(*Enrolled)(nil),           // 58: weft.central.v1.Enrolled
+	(*Addressing)(nil),         // 2: weft.central.v1.Addressing
+	(*Prefix)(nil),             // 3: weft.central.v1.Prefix
+	(*Route)(nil),              // 4: weft.central.v1.Route
+	(*Port)(nil),               // 5: weft.central.v1.Port
+	(*Host)(nil),               // 6: weft.central.v1.Host
+	(*Bind)(nil),               // 7: weft.central.v1.Bind
+	(*HostStatus)(nil),         // 8: weft.central.v1.HostStatus
+	(*Revocation)(nil),         // 9: weft.central.v1.Revocation
+	(*NetView)(nil),            // 10: weft.central.v1.NetView
+	(*Place)(nil),              // 11: weft.central.v1.Place
+	(*LocalPort)(nil),          // 12: weft.central.v1.LocalPort
+	(*FromHost)(nil),           // 13: weft.central.v1.FromHost
+	(*Hello)(nil),              // 14: weft.central.v1.Hello
+	(*NetDigest)(nil),          // 15: weft.central.v1.NetDigest
+	(*Attach)(nil),             // 16: weft.central.v1.Attach
+	(*Detach)(nil),             // 17: weft.central.v1.Detach
+	(*Applied)(nil),            // 18: weft.central.v1.Applied
+	(*Question)(nil),           // 19: weft.central.v1.Question
+	(*Pull)(nil),               // 20: weft.central.v1.Pull
+	(*ToHost)(nil),             // 21: weft.central.v1.ToHost
+	(*Batch)(nil),              // 22: weft.central.v1.Batch
+	(*Welcome)(nil),            // 23: weft.central.v1.Welcome
+	(*NetReset)(nil),           // 24: weft.central.v1.NetReset
+	(*NetUpdate)(nil),          // 25: weft.central.v1.NetUpdate
+	(*PortUpdate)(nil),         // 26: weft.central.v1.PortUpdate
+	(*Answer)(nil),             // 27: weft.central.v1.Answer
+	(*Revision)(nil),           // 28: weft.central.v1.Revision
+	(*Refused)(nil),            // 29: weft.central.v1.Refused
+	(*HostState)(nil),          // 30: weft.central.v1.HostState
+	(*WaitingRequest)(nil),     // 31: weft.central.v1.WaitingRequest
+	(*WaitingPorts)(nil),       // 32: weft.central.v1.WaitingPorts
+	(*WaitingPort)(nil),        // 33: weft.central.v1.WaitingPort
+	(*SessionsRequest)(nil),    // 34: weft.central.v1.SessionsRequest
+	(*SessionsReply)(nil),      // 35: weft.central.v1.SessionsReply
+	(*SessionInfo)(nil),        // 36: weft.central.v1.SessionInfo
+	(*Change)(nil),             // 37: weft.central.v1.Change
+	(*ChangeRequest)(nil),      // 38: weft.central.v1.ChangeRequest
+	(*ChangeReply)(nil),        // 39: weft.central.v1.ChangeReply
+	(*ListRequest)(nil),        // 40: weft.central.v1.ListRequest
+	(*ListReply)(nil),          // 41: weft.central.v1.ListReply
+	(*BoundPort)(nil),          // 42: weft.central.v1.BoundPort
+	(*HostReport)(nil),         // 43: weft.central.v1.HostReport
+	(*SyncRequest)(nil),        // 44: weft.central.v1.SyncRequest
+	(*SyncReply)(nil),          // 45: weft.central.v1.SyncReply
+	(*WhyRequest)(nil),         // 46: weft.central.v1.WhyRequest
+	(*WhyReply)(nil),           // 47: weft.central.v1.WhyReply
+	(*HostRevision)(nil),       // 48: weft.central.v1.HostRevision
+	(*StatusRequest)(nil),      // 49: weft.central.v1.StatusRequest
+	(*StatusReply)(nil),        // 50: weft.central.v1.StatusReply
+	(*Central)(nil),            // 51: weft.central.v1.Central
+	(*SaveRequest)(nil),        // 52: weft.central.v1.SaveRequest
+	(*SaveChunk)(nil),          // 53: weft.central.v1.SaveChunk
+	(*RevokeRequest)(nil),      // 54: weft.central.v1.RevokeRequest
+	(*RevokeReply)(nil),        // 55: weft.central.v1.RevokeReply
+	(*RevocationsRequest)(nil), // 56: weft.central.v1.RevocationsRequest
+	(*RevocationsReply)(nil),   // 57: weft.central.v1.RevocationsReply
+	(*InviteRequest)(nil),      // 58: weft.central.v1.InviteRequest
+	(*Invitation)(nil),         // 59: weft.central.v1.Invitation
+	(*EnrolRequest)(nil),       // 60: weft.central.v1.EnrolRequest
+	(*Enrolled)(nil),           // 61: weft.central.v1.Enrolled
 }
 var file_central_proto_depIdxs = []int32{
-	1,  // 0: weft.central.v1.NetView.net:type_name -> weft.central.v1.Net
-	2,  // 1: weft.central.v1.LocalPort.port:type_name -> weft.central.v1.Port
-	11, // 2: weft.central.v1.FromHost.hello:type_name -> weft.central.v1.Hello
-	13, // 3: weft.central.v1.FromHost.attach:type_name -> weft.central.v1.Attach
-	14, // 4: weft.central.v1.FromHost.detach:type_name -> weft.central.v1.Detach
-	15, // 5: weft.central.v1.FromHost.applied:type_name -> weft.central.v1.Applied
-	16, // 6: weft.central.v1.FromHost.question:type_name -> weft.central.v1.Question
-	17, // 7: weft.central.v1.FromHost.pull:type_name -> weft.central.v1.Pull
-	12, // 8: weft.central.v1.Hello.known:type_name -> weft.central.v1.NetDigest
-	16, // 9: weft.central.v1.Pull.questions:type_name -> weft.central.v1.Question
-	21, // 10: weft.central.v1.ToHost.reset:type_name -> weft.central.v1.NetReset
-	22, // 11: weft.central.v1.ToHost.update:type_name -> weft.central.v1.NetUpdate
-	23, // 12: weft.central.v1.ToHost.port:type_name -> weft.central.v1.PortUpdate
-	24, // 13: weft.central.v1.ToHost.answer:type_name -> weft.central.v1.Answer
-	25, // 14: weft.central.v1.ToHost.revision:type_name -> weft.central.v1.Revision
-	26, // 15: weft.central.v1.ToHost.refused:type_name -> weft.central.v1.Refused
-	20, // 16: weft.central.v1.ToHost.welcome:type_name -> weft.central.v1.Welcome
-	19, // 17: weft.central.v1.ToHost.batch:type_name -> weft.central.v1.Batch
-	18, // 18: weft.central.v1.Batch.messages:type_name -> weft.central.v1.ToHost
-	7,  // 19: weft.central.v1.NetReset.view:type_name -> weft.central.v1.NetView
-	8,  // 20: weft.central.v1.NetReset.places:type_name -> weft.central.v1.Place
-	7,  // 21: weft.central.v1.NetUpdate.view:type_name -> weft.central.v1.NetView
-	8,  // 22: weft.central.v1.NetUpdate.places:type_name -> weft.central.v1.Place
-	9,  // 23: weft.central.v1.PortUpdate.ports:type_name -> weft.central.v1.LocalPort
-	8,  // 24: weft.central.v1.Answer.place:type_name -> weft.central.v1.Place
-	0,  // 25: weft.central.v1.Answer.absence:type_name -> weft.central.v1.Absence
-	20, // 26: weft.central.v1.HostState.welcome:type_name -> weft.central.v1.Welcome
-	21, // 27: weft.central.v1.HostState.nets:type_name -> weft.central.v1.NetReset
-	9,  // 28: weft.central.v1.HostState.ports:type_name -> weft.central.v1.LocalPort
-	30, // 29: weft.central.v1.WaitingPorts.ports:type_name -> weft.central.v1.WaitingPort
-	33, // 30: weft.central.v1.SessionsReply.sessions:type_name -> weft.central.v1.SessionInfo
-	1,  // 31: weft.central.v1.Change.set_net:type_name -> weft.central.v1.Net
-	2,  // 32: weft.central.v1.Change.set_port:type_name -> weft.central.v1.Port
-	3,  // 33: weft.central.v1.Change.set_host:type_name -> weft.central.v1.Host
-	34, // 34: weft.central.v1.ChangeRequest.changes:type_name -> weft.central.v1.Change
-	1,  // 35: weft.central.v1.ListReply.nets:type_name -> weft.central.v1.Net
-	2,  // 36: weft.central.v1.ListReply.ports:type_name -> weft.central.v1.Port
-	3,  // 37: weft.central.v1.ListReply.hosts:type_name -> weft.central.v1.Host
-	39, // 38: weft.central.v1.ListReply.binds:type_name -> weft.central.v1.BoundPort
-	40, // 39: weft.central.v1.ListReply.status:type_name -> weft.central.v1.HostReport
-	4,  // 40: weft.central.v1.BoundPort.bind:type_name -> weft.central.v1.Bind
-	5,  // 41: weft.central.v1.HostReport.status:type_name -> weft.central.v1.HostStatus
-	2,  // 42: weft.central.v1.WhyReply.port:type_name -> weft.central.v1.Port
-	1,  // 43: weft.central.v1.WhyReply.net:type_name -> weft.central.v1.Net
-	39, // 44: weft.central.v1.WhyReply.bind:type_name -> weft.central.v1.BoundPort
-	45, // 45: weft.central.v1.WhyReply.programmed:type_name -> weft.central.v1.HostRevision
-	48, // 46: weft.central.v1.StatusReply.centrals:type_name -> weft.central.v1.Central
-	6,  // 47: weft.central.v1.RevokeReply.revocation:type_name -> weft.central.v1.Revocation
-	6,  // 48: weft.central.v1.RevocationsReply.revocations:type_name -> weft.central.v1.Revocation
-	10, // 49: weft.central.v1.Hub.Follow:input_type -> weft.central.v1.FromHost
-	41, // 50: weft.central.v1.Peer.Sync:input_type -> weft.central.v1.SyncRequest
-	31, // 51: weft.central.v1.Peer.Sessions:input_type -> weft.central.v1.SessionsRequest
-	28, // 52: weft.central.v1.Peer.Waiting:input_type -> weft.central.v1.WaitingRequest
-	35, // 53: weft.central.v1.Admin.Apply:input_type -> weft.central.v1.ChangeRequest
-	37, // 54: weft.central.v1.Admin.List:input_type -> weft.central.v1.ListRequest
-	41, // 55: weft.central.v1.Admin.Sync:input_type -> weft.central.v1.SyncRequest
-	43, // 56: weft.central.v1.Admin.Why:input_type -> weft.central.v1.WhyRequest
-	46, // 57: weft.central.v1.Admin.Status:input_type -> weft.central.v1.StatusRequest
-	49, // 58: weft.central.v1.Admin.Save:input_type -> weft.central.v1.SaveRequest
-	55, // 59: weft.central.v1.Admin.Invite:input_type -> weft.central.v1.InviteRequest
-	51, // 60: weft.central.v1.Admin.Revoke:input_type -> weft.central.v1.RevokeRequest
-	53, // 61: weft.central.v1.Admin.Revocations:input_type -> weft.central.v1.RevocationsRequest
-	57, // 62: weft.central.v1.Enrolment.Enrol:input_type -> weft.central.v1.EnrolRequest
-	57, // 63: weft.central.v1.Enrolment.Renew:input_type -> weft.central.v1.EnrolRequest
-	18, // 64: weft.central.v1.Hub.Follow:output_type -> weft.central.v1.ToHost
-	42, // 65: weft.central.v1.Peer.Sync:output_type -> weft.central.v1.SyncReply
-	32, // 66: weft.central.v1.Peer.Sessions:output_type -> weft.central.v1.SessionsReply
-	29, // 67: weft.central.v1.Peer.Waiting:output_type -> weft.central.v1.WaitingPorts
-	36, // 68: weft.central.v1.Admin.Apply:output_type -> weft.central.v1.ChangeReply
-	38, // 69: weft.central.v1.Admin.List:output_type -> weft.central.v1.ListReply
-	42, // 70: weft.central.v1.Admin.Sync:output_type -> weft.central.v1.SyncReply
-	44, // 71: weft.central.v1.Admin.Why:output_type -> weft.central.v1.WhyReply
-	47, // 72: weft.central.v1.Admin.Status:output_type -> weft.central.v1.StatusReply
-	50, // 73: weft.central.v1.Admin.Save:output_type -> weft.central.v1.SaveChunk
-	56, // 74: weft.central.v1.Admin.Invite:output_type -> weft.central.v1.Invitation
-	52, // 75: weft.central.v1.Admin.Revoke:output_type -> weft.central.v1.RevokeReply
-	54, // 76: weft.central.v1.Admin.Revocations:output_type -> weft.central.v1.RevocationsReply
-	58, // 77: weft.central.v1.Enrolment.Enrol:output_type -> weft.central.v1.Enrolled
-	58, // 78: weft.central.v1.Enrolment.Renew:output_type -> weft.central.v1.Enrolled
-	64, // [64:79] is the sub-list for method output_type
-	49, // [49:64] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	2,  // 0: weft.central.v1.Net.addressing:type_name -> weft.central.v1.Addressing
+	3,  // 1: weft.central.v1.Addressing.subnets:type_name -> weft.central.v1.Prefix
+	4,  // 2: weft.central.v1.Addressing.routes:type_name -> weft.central.v1.Route
+	3,  // 3: weft.central.v1.Route.to:type_name -> weft.central.v1.Prefix
+	1,  // 4: weft.central.v1.NetView.net:type_name -> weft.central.v1.Net
+	5,  // 5: weft.central.v1.LocalPort.port:type_name -> weft.central.v1.Port
+	14, // 6: weft.central.v1.FromHost.hello:type_name -> weft.central.v1.Hello
+	16, // 7: weft.central.v1.FromHost.attach:type_name -> weft.central.v1.Attach
+	17, // 8: weft.central.v1.FromHost.detach:type_name -> weft.central.v1.Detach
+	18, // 9: weft.central.v1.FromHost.applied:type_name -> weft.central.v1.Applied
+	19, // 10: weft.central.v1.FromHost.question:type_name -> weft.central.v1.Question
+	20, // 11: weft.central.v1.FromHost.pull:type_name -> weft.central.v1.Pull
+	15, // 12: weft.central.v1.Hello.known:type_name -> weft.central.v1.NetDigest
+	19, // 13: weft.central.v1.Pull.questions:type_name -> weft.central.v1.Question
+	24, // 14: weft.central.v1.ToHost.reset:type_name -> weft.central.v1.NetReset
+	25, // 15: weft.central.v1.ToHost.update:type_name -> weft.central.v1.NetUpdate
+	26, // 16: weft.central.v1.ToHost.port:type_name -> weft.central.v1.PortUpdate
+	27, // 17: weft.central.v1.ToHost.answer:type_name -> weft.central.v1.Answer
+	28, // 18: weft.central.v1.ToHost.revision:type_name -> weft.central.v1.Revision
+	29, // 19: weft.central.v1.ToHost.refused:type_name -> weft.central.v1.Refused
+	23, // 20: weft.central.v1.ToHost.welcome:type_name -> weft.central.v1.Welcome
+	22, // 21: weft.central.v1.ToHost.batch:type_name -> weft.central.v1.Batch
+	21, // 22: weft.central.v1.Batch.messages:type_name -> weft.central.v1.ToHost
+	10, // 23: weft.central.v1.NetReset.view:type_name -> weft.central.v1.NetView
+	11, // 24: weft.central.v1.NetReset.places:type_name -> weft.central.v1.Place
+	10, // 25: weft.central.v1.NetUpdate.view:type_name -> weft.central.v1.NetView
+	11, // 26: weft.central.v1.NetUpdate.places:type_name -> weft.central.v1.Place
+	12, // 27: weft.central.v1.PortUpdate.ports:type_name -> weft.central.v1.LocalPort
+	11, // 28: weft.central.v1.Answer.place:type_name -> weft.central.v1.Place
+	0,  // 29: weft.central.v1.Answer.absence:type_name -> weft.central.v1.Absence
+	23, // 30: weft.central.v1.HostState.welcome:type_name -> weft.central.v1.Welcome
+	24, // 31: weft.central.v1.HostState.nets:type_name -> weft.central.v1.NetReset
+	12, // 32: weft.central.v1.HostState.ports:type_name -> weft.central.v1.LocalPort
+	33, // 33: weft.central.v1.WaitingPorts.ports:type_name -> weft.central.v1.WaitingPort
+	36, // 34: weft.central.v1.SessionsReply.sessions:type_name -> weft.central.v1.SessionInfo
+	1,  // 35: weft.central.v1.Change.set_net:type_name -> weft.central.v1.Net
+	5,  // 36: weft.central.v1.Change.set_port:type_name -> weft.central.v1.Port
+	6,  // 37: weft.central.v1.Change.set_host:type_name -> weft.central.v1.Host
+	37, // 38: weft.central.v1.ChangeRequest.changes:type_name -> weft.central.v1.Change
+	1,  // 39: weft.central.v1.ListReply.nets:type_name -> weft.central.v1.Net
+	5,  // 40: weft.central.v1.ListReply.ports:type_name -> weft.central.v1.Port
+	6,  // 41: weft.central.v1.ListReply.hosts:type_name -> weft.central.v1.Host
+	42, // 42: weft.central.v1.ListReply.binds:type_name -> weft.central.v1.BoundPort
+	43, // 43: weft.central.v1.ListReply.status:type_name -> weft.central.v1.HostReport
+	7,  // 44: weft.central.v1.BoundPort.bind:type_name -> weft.central.v1.Bind
+	8,  // 45: weft.central.v1.HostReport.status:type_name -> weft.central.v1.HostStatus
+	5,  // 46: weft.central.v1.WhyReply.port:type_name -> weft.central.v1.Port
+	1,  // 47: weft.central.v1.WhyReply.net:type_name -> weft.central.v1.Net
+	42, // 48: weft.central.v1.WhyReply.bind:type_name -> weft.central.v1.BoundPort
+	48, // 49: weft.central.v1.WhyReply.programmed:type_name -> weft.central.v1.HostRevision
+	51, // 50: weft.central.v1.StatusReply.centrals:type_name -> weft.central.v1.Central
+	9,  // 51: weft.central.v1.RevokeReply.revocation:type_name -> weft.central.v1.Revocation
+	9,  // 52: weft.central.v1.RevocationsReply.revocations:type_name -> weft.central.v1.Revocation
+	13, // 53: weft.central.v1.Hub.Follow:input_type -> weft.central.v1.FromHost
+	44, // 54: weft.central.v1.Peer.Sync:input_type -> weft.central.v1.SyncRequest
+	34, // 55: weft.central.v1.Peer.Sessions:input_type -> weft.central.v1.SessionsRequest
+	31, // 56: weft.central.v1.Peer.Waiting:input_type -> weft.central.v1.WaitingRequest
+	38, // 57: weft.central.v1.Admin.Apply:input_type -> weft.central.v1.ChangeRequest
+	40, // 58: weft.central.v1.Admin.List:input_type -> weft.central.v1.ListRequest
+	44, // 59: weft.central.v1.Admin.Sync:input_type -> weft.central.v1.SyncRequest
+	46, // 60: weft.central.v1.Admin.Why:input_type -> weft.central.v1.WhyRequest
+	49, // 61: weft.central.v1.Admin.Status:input_type -> weft.central.v1.StatusRequest
+	52, // 62: weft.central.v1.Admin.Save:input_type -> weft.central.v1.SaveRequest
+	58, // 63: weft.central.v1.Admin.Invite:input_type -> weft.central.v1.InviteRequest
+	54, // 64: weft.central.v1.Admin.Revoke:input_type -> weft.central.v1.RevokeRequest
+	56, // 65: weft.central.v1.Admin.Revocations:input_type -> weft.central.v1.RevocationsRequest
+	60, // 66: weft.central.v1.Enrolment.Enrol:input_type -> weft.central.v1.EnrolRequest
+	60, // 67: weft.central.v1.Enrolment.Renew:input_type -> weft.central.v1.EnrolRequest
+	21, // 68: weft.central.v1.Hub.Follow:output_type -> weft.central.v1.ToHost
+	45, // 69: weft.central.v1.Peer.Sync:output_type -> weft.central.v1.SyncReply
+	35, // 70: weft.central.v1.Peer.Sessions:output_type -> weft.central.v1.SessionsReply
+	32, // 71: weft.central.v1.Peer.Waiting:output_type -> weft.central.v1.WaitingPorts
+	39, // 72: weft.central.v1.Admin.Apply:output_type -> weft.central.v1.ChangeReply
+	41, // 73: weft.central.v1.Admin.List:output_type -> weft.central.v1.ListReply
+	45, // 74: weft.central.v1.Admin.Sync:output_type -> weft.central.v1.SyncReply
+	47, // 75: weft.central.v1.Admin.Why:output_type -> weft.central.v1.WhyReply
+	50, // 76: weft.central.v1.Admin.Status:output_type -> weft.central.v1.StatusReply
+	53, // 77: weft.central.v1.Admin.Save:output_type -> weft.central.v1.SaveChunk
+	59, // 78: weft.central.v1.Admin.Invite:output_type -> weft.central.v1.Invitation
+	55, // 79: weft.central.v1.Admin.Revoke:output_type -> weft.central.v1.RevokeReply
+	57, // 80: weft.central.v1.Admin.Revocations:output_type -> weft.central.v1.RevocationsReply
+	61, // 81: weft.central.v1.Enrolment.Enrol:output_type -> weft.central.v1.Enrolled
+	61, // 82: weft.central.v1.Enrolment.Renew:output_type -> weft.central.v1.Enrolled
+	68, // [68:83] is the sub-list for method output_type
+	53, // [53:68] is the sub-list for method input_type
+	53, // [53:53] is the sub-list for extension type_name
+	53, // [53:53] is the sub-list for extension extendee
+	0,  // [0:53] is the sub-list for field type_name
 }
 
 func init() { file_central_proto_init() }
@@ -4391,7 +4633,7 @@ func file_central_proto_init() {
 	if File_central_proto != nil {
 		return
 	}
-	file_central_proto_msgTypes[9].OneofWrappers = []any{
+	file_central_proto_msgTypes[12].OneofWrappers = []any{
 		(*FromHost_Hello)(nil),
 		(*FromHost_Attach)(nil),
 		(*FromHost_Detach)(nil),
@@ -4399,11 +4641,11 @@ func file_central_proto_init() {
 		(*FromHost_Question)(nil),
 		(*FromHost_Pull)(nil),
 	}
-	file_central_proto_msgTypes[15].OneofWrappers = []any{
+	file_central_proto_msgTypes[18].OneofWrappers = []any{
 		(*Question_Mac)(nil),
 		(*Question_Address)(nil),
 	}
-	file_central_proto_msgTypes[17].OneofWrappers = []any{
+	file_central_proto_msgTypes[20].OneofWrappers = []any{
 		(*ToHost_Reset_)(nil),
 		(*ToHost_Update)(nil),
 		(*ToHost_Port)(nil),
@@ -4413,7 +4655,7 @@ func file_central_proto_init() {
 		(*ToHost_Welcome)(nil),
 		(*ToHost_Batch)(nil),
 	}
-	file_central_proto_msgTypes[33].OneofWrappers = []any{
+	file_central_proto_msgTypes[36].OneofWrappers = []any{
 		(*Change_SetNet)(nil),
 		(*Change_SetPort)(nil),
 		(*Change_SetHost)(nil),
@@ -4427,7 +4669,7 @@ func file_central_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_central_proto_rawDesc), len(file_central_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   58,
+			NumMessages:   61,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/cespare/xxhash/v2"
+	"google.golang.org/protobuf/proto"
 )
 
 // This file computes digests of networks. The digest of a network is the XOR of the
@@ -47,6 +48,10 @@ func (v *NetView) Digest() uint64 {
 	sumNumber(d, uint64(n.GetVni()))
 	sumNumber(d, uint64(n.GetMtu()))
 	sumNumber(d, flags)
+	if a := n.GetAddressing(); a != nil { // digests of networks without it are as in earlier versions
+		settings, _ := proto.MarshalOptions{Deterministic: true}.Marshal(a) // an error gives a digest that differs
+		sum(d, settings)
+	}
 	return d.Sum64()
 }
 

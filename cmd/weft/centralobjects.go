@@ -76,6 +76,14 @@ const netHelp = `A network has a name and:
   vni=N          its VXLAN network identifier; without it the lowest free one
   mtu=N          bytes of an IP packet (default: the underlay's less the encapsulation)
   flood=on|off   on: broadcasts and unknown addresses go to all hosts of the network
+  subnets=PREFIX,...     its prefixes, such as 10.0.0.0/24,fd00::/64
+  routers=ADDRESS,...    default routers of its guests
+  routes=PREFIX@ROUTER,...   further IPv4 routes
+  dns=ADDRESS,...        name servers
+  domain=NAME            domain of the guests' names
+  service=ADDRESS,...    free address, at which each host answers its own guests
+  dhcp=on|off    on: hosts answer DHCP with the addresses of the ports; needs service=
+  lease=SECONDS  of DHCP (default: a day)
   id=TEXT        with add: its id, which never changes (default: random)
   name=TEXT      with set: its new name`
 

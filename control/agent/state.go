@@ -21,12 +21,13 @@ type state struct {
 }
 
 type network struct {
-	id      string
-	view    *wire.NetView
-	number  uint32           // VNI of view
-	places  map[string]place // by port id
-	members map[netip.Addr]struct{}
-	digest  uint64 // see package wire
+	id       string
+	view     *wire.NetView
+	number   uint32           // VNI of view
+	services *Services        // of view; nil: none
+	places   map[string]place // by port id
+	members  map[netip.Addr]struct{}
+	digest   uint64 // see package wire
 }
 
 type localPort struct {
@@ -174,7 +175,7 @@ func (n *network) setView(v *wire.NetView) {
 	if n.view != nil {
 		n.digest ^= n.view.Digest()
 	}
-	n.view, n.number = v, v.GetNet().GetVni()
+	n.view, n.number, n.services = v, v.GetNet().GetVni(), servicesOf(v.GetNet())
 	n.digest ^= v.Digest()
 }
 
@@ -259,7 +260,7 @@ func (s *state) attach(l *localPort, b *batch) {
 		return
 	}
 	b.ports = append(b.ports, Port{Name: l.name, VNI: n.vni(), MAC: wire.MACNumber(port.GetMac()), IPs: addrsOf(port.GetAddresses()),
-		Unchecked: port.GetUnchecked()})
+		Unchecked: port.GetUnchecked(), Guest: guestName(port), Services: n.services})
 	if p, known := n.places[port.GetId()]; known && p.host == s.host {
 		s.program(n, port.GetId(), &p, b)
 	}
@@ -321,7 +322,7 @@ func (s *state) updatePorts(n *network, b *batch) {
 }
 
 func (s *state) switchNet(n *network) Net {
-	net := Net{VNI: n.vni(), Flood: n.view.GetNet().GetFlood(), Asked: n.view.GetAsked()}
+	net := Net{VNI: n.vni(), Flood: n.view.GetNet().GetFlood(), Asked: n.view.GetAsked(), Services: n.services}
 	for m := range n.members {
 		if m != s.endpoint {
 			net.Members = append(net.Members, m)

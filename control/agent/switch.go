@@ -55,6 +55,8 @@ type Net struct {
 	// and the switch treats the frame as one to an unknown address.
 	Asked   bool
 	Members []netip.Addr // endpoints of the other hosts, sorted
+	// Services is what the host answers the guests of the network itself; nil: nothing.
+	Services *Services
 }
 
 // Port puts a local port into a network.
@@ -66,6 +68,8 @@ type Port struct {
 	IPs  []netip.Addr
 	// Unchecked allows any sender address.
 	Unchecked bool
+	Guest     string    // name that the guest is told; "": none
+	Services  *Services // of the network; nil: none
 }
 
 // Address is a declared MAC address with its IP addresses and location: a port of this

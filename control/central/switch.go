@@ -11,6 +11,7 @@ import (
 
 	"weft/control/agent"
 	"weft/control/change"
+	"weft/control/lease"
 	"weft/control/pipeline"
 	"weft/control/ports"
 	"weft/control/usererr"
@@ -81,7 +82,8 @@ func (f *Switch) Trouble() string { return f.ports.CentralTrouble() }
 // Apply implements agent.Switch.
 func (f *Switch) Apply(c *agent.Changes) error {
 	return f.configuration.Update(func(tx *change.Tx) error {
-		b := batch{f: f, local: f.declared.local, change: fdb.Change{Networks: map[fdb.Segment]*fdb.Network{}}}
+		b := batch{f: f, local: f.declared.local, leases: map[string]*lease.Port{},
+			change: fdb.Change{Networks: map[fdb.Segment]*fdb.Network{}}}
 		b.nets(c.Nets)
 		declared := b.ports(c.Ports)
 		b.removed(c.Removed)
@@ -89,6 +91,7 @@ func (f *Switch) Apply(c *agent.Changes) error {
 		if left := f.pipeline.Addresses().Change(&b.change); left > 0 {
 			b.fail("addresses: %d more than the %d for which there is room; they are left out", left, fdb.MaxNetAddresses)
 		}
+		f.pipeline.Leases().Set(b.leases)
 		if err := f.ports.Declare(tx, c.Endpoint, declared); err != nil {
 			b.fail("endpoint %v: %v", c.Endpoint, err)
 		}
@@ -116,6 +119,7 @@ type batch struct {
 	local    map[addressKey]*localAddress // see Declared
 	change   fdb.Change
 	newNets  bool // the set of reachable ports has changed
+	leases   map[string]*lease.Port
 	problems []string
 	omitted  int
 }
@@ -172,7 +176,7 @@ func (b *batch) nets(list []agent.Net) {
 			b.fail("network of vni %d: %d members, of which the first %d get broadcasts", n.VNI, len(members), maxMembers)
 			members = members[:maxMembers]
 		}
-		b.change.Networks[s] = &fdb.Network{Flood: n.Flood, Asked: n.Asked, Members: slices.Clone(members)}
+		b.change.Networks[s] = &fdb.Network{Flood: n.Flood, Asked: n.Asked, Members: slices.Clone(members), Services: servicesOf(n.Services)}
 	}
 }
 
@@ -182,13 +186,13 @@ func (b *batch) ports(list []agent.Port) map[string]*ports.Declaration {
 		p := &list[i]
 		switch {
 		case p.Gone:
-			declared[p.Name] = nil
+			declared[p.Name], b.leases[p.Name] = nil, nil
 		case b.validVNI("port "+p.Name, p.VNI) && (p.Unchecked || b.validMAC("port "+p.Name, p.MAC)):
 			d := &ports.Declaration{VNI: p.VNI}
 			if !p.Unchecked {
 				d.Binding = xlate.BindTo(p.MAC, p.IPs)
 			}
-			declared[p.Name] = d
+			declared[p.Name], b.leases[p.Name] = d, leaseOf(p)
 		}
 	}
 	return declared

@@ -37,7 +37,9 @@ type Numbers struct {
 	Captures, Monitors int
 	CapturesLost       uint64
 	Connections        *ConnectionNumbers // nil: there is no table
-	Limits             []api.Limit
+	// GuestRequests counts the requests of guests that the host has answered itself, by result.
+	GuestRequests map[string]uint64
+	Limits        []api.Limit
 }
 
 // Histogram counts durations.
@@ -77,6 +79,7 @@ var (
 	metricRefused   = describe("megaflows_refused_total", "Misses executed singly for want of room in the caches.")
 	metricUnlearned = describe("flows_not_learned_total", "Flows of learn actions for which there was no room.")
 	metricAnswers   = describe("miss_answer_seconds", "Time from a miss, when a worker holds the frame, to control's answer.")
+	metricRequests  = describe("guest_requests_total", "Requests of guests to the host itself, such as DHCP, by result: answered, refused, taken, ignored, limited.", "result")
 	metricTable     = describe("table_flows", "Flows in a table that has any.", "table")
 	metricBuild     = describe("build_info", "1, labelled with version and commit of the control process and of the engine.", "version", "commit", "engine_version", "engine_commit")
 	metricUptime    = describe("uptime_seconds", "Time since the control process started.")
@@ -127,6 +130,9 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	counter(metrics, metricGivenUp, float64(n.RequestsGivenUp))
 	counter(metrics, metricRefused, float64(n.Refused))
 	counter(metrics, metricUnlearned, float64(n.NotLearned))
+	for result, count := range n.GuestRequests {
+		counter(metrics, metricRequests, float64(count), result)
+	}
 	metrics <- prometheus.MustNewConstHistogram(metricAnswers, n.Answers.Count, n.Answers.SumS, n.Answers.AtMostS)
 	gauge(metricBuild, 1, s.Version, s.Commit, s.EngineVersion, s.EngineCommit)
 	gauge(metricUptime, s.UptimeS)

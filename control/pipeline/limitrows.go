@@ -19,6 +19,7 @@ func (pl *Pipeline) LimitRows(emit func(limits.Row)) {
 	pl.learner.limitRows(emit)
 	pl.addressLimitRows(emit)
 	pl.questions.LimitRows(emit)
+	pl.leases.LimitRows(emit)
 	emit(limits.Row{Name: "costly_megaflows", Unit: "entries", Holder: limits.All(), Evicted: pl.untranslated.Load()})
 	emit(limits.Row{Name: "unused_megaflows", Unit: "entries", Holder: limits.All(), Evicted: pl.unused.Load()})
 	notes, evicted := pl.notes.Shares(limits.ShareRow(emit, "controller_notes"))

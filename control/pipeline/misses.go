@@ -177,6 +177,10 @@ func (a *answers) translate(up *datapath.Upcall) {
 	if !a.learned && d.learner.hold(a.w, held, up, t) {
 		return
 	}
+	if t.Request {
+		a.serve(held, up)
+		return
+	}
 	if !a.unanswered && t.Question.Valid() && d.declared.events != nil && a.ask(held, up, t) {
 		return
 	}

@@ -9,6 +9,7 @@
 //   - rulebook.go, rulerows.go, ruleload.go: the tables on the disk, the row of each rule
 //   - misses.go: a miss becomes a megaflow, or its frame is executed once
 //   - questions.go: frames that wait until weft-central knows an address
+//   - requests.go: requests of guests that this host answers itself
 //   - caches.go: megaflows in the workers, and their counts
 //   - offload.go: megaflows between network devices run in the kernel
 //   - commit.go: the pipeline's part in a transaction
@@ -42,6 +43,7 @@ import (
 
 	"weft/control/change"
 	"weft/control/counters"
+	"weft/control/lease"
 	"weft/control/megaflows"
 	"weft/control/underlay"
 	"weft/control/workers"
@@ -97,6 +99,7 @@ type Pipeline struct {
 
 	declared  declaredPorts
 	questions *questions
+	leases    *lease.Table
 	// portMeters has the token buckets of ports by slot, portMetersBegun the time of their
 	// last change. The configuration lock guards both.
 	portMeters      map[uint32]datapath.Meter
@@ -128,6 +131,7 @@ func New(s Setup) *Pipeline {
 		notes:     xlate.NewNoteTable(),
 		options:   xlate.NewOptionTable(),
 		macsStale: make(chan struct{}, 1),
+		leases:    lease.NewTable(),
 	}
 	pl.Bridge = &Bridge{pl: pl, name: s.Name, tables: ofproto.NewTables(ofproto.Limits{Rules: counters.MaxRules})}
 	pl.bridges = []*Bridge{pl.Bridge}

@@ -211,7 +211,7 @@ func (r *revalidation) holds(m *megaflows.Megaflow, env *env) bool {
 	key := m.Key()
 	t := xlate.Translate(pl.tables, &key, env)
 	pl.megaflows.Reuse(m, t.Addresses)
-	if !slices.Equal(t.Actions, m.Actions) || !within(&t.Mask, m.Mask()) || t.MustAsk && !m.MustAsk {
+	if !slices.Equal(t.Actions, m.Actions) || !within(&t.Mask, m.Mask()) || t.MustAsk && !m.MustAsk || t.Request {
 		return false
 	}
 	if !m.CountsAs(&t) {

@@ -18,6 +18,9 @@ func (h *Handlers) numbers() *observe.Numbers {
 		Hangs: map[uint32]uint64{}, RequestsGivenUp: h.Requests.GivenUp(),
 		Monitors: h.Monitors.Count(), Limits: h.limitList(h.Limits.Rows()),
 	}
+	if n.Show.Central != nil {
+		n.GuestRequests = h.Pipeline.Leases().Counts().ByResult()
+	}
 	n.Captures, n.CapturesLost = h.Captures.Counts()
 	for i := range n.Show.Ports {
 		number := n.Show.Ports[i].Number

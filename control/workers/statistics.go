@@ -42,6 +42,24 @@ func (w *Workers) HeldSince(worker int, ref uint32) uint64 {
 	return atomic.LoadUint64(&held[datapath.SlotOf(ref)%uint32(len(held))].SinceNS)
 }
 
+// HeldFrame appends the bytes of a frame that a worker holds for control to buf, as many as buf has
+// room for. length is the frame's length. It appends nothing if the frame has expired meanwhile. ref is
+// the argument of the frame's upcall.
+func (w *Workers) HeldFrame(worker int, ref uint32, buf []byte) (frame []byte, length int) {
+	sh := w.shared[worker]
+	slot := datapath.SlotOf(ref) % uint32(len(sh.Held))
+	if !sh.Waits(ref) {
+		return buf, 0
+	}
+	length = int(min(atomic.LoadUint32(&sh.Held[slot].Len), datapath.HeldBytes))
+	start := int(slot) * datapath.HeldBytes
+	frame = append(buf, sh.HeldBytes[start:start+min(length, cap(buf)-len(buf))]...)
+	if !sh.Waits(ref) { // the worker may have reused the slot while it was read
+		return buf, 0
+	}
+	return frame, length
+}
+
 // HeldBytes returns the length of a frame that a worker holds for control. ref
 // identifies the frame; it is the argument of the frame's upcall.
 func (w *Workers) HeldBytes(worker int, ref uint32) uint64 {

@@ -61,7 +61,7 @@ var controlMayImport = map[string][]string{
 	},
 	"control/tracking": {"control/change", "control/workers", "control/limits", "control/usererr", "api", "conntrack", "datapath", "internal/clock"},
 	"control/pipeline": {
-		"control/change", "control/store", "control/counters", "control/megaflows", "control/underlay", "control/workers", "control/limits", "control/loop", "control/usererr",
+		"control/change", "control/store", "control/counters", "control/megaflows", "control/underlay", "control/workers", "control/lease", "control/limits", "control/loop", "control/usererr",
 		"datapath", "flowtable", "offload", "openflow", "openflow/fdb", "openflow/ofproto", "openflow/xlate", "packet", "port", "tunnel", "internal/clock", "internal/shm",
 	},
 	"control/macs":       {"control/change", "control/pipeline", "control/loop", "api", "internal/clock", "openflow", "openflow/fdb"},
@@ -72,8 +72,9 @@ var controlMayImport = map[string][]string{
 	"control/store":      {"control/change", "control/usererr", "conntrack", "internal/clock", "internal/safepath"},
 	"control/access":     {"control/limits", "control/usererr", "api", "internal/safepath", "internal/privilege"},
 	"control/agent":      {"central/wire", "control/loop", "internal/atomicfile"},
-	"control/central":    {"control/change", "control/agent", "control/store", "control/ports", "control/pipeline", "control/loop", "control/usererr", "central/client", "central/pki", "api", "internal/buildinfo", "openflow/xlate", "openflow/fdb"},
+	"control/central":    {"control/change", "control/agent", "control/lease", "control/store", "control/ports", "control/pipeline", "control/loop", "control/usererr", "central/client", "central/pki", "api", "internal/buildinfo", "openflow/xlate", "openflow/fdb"},
 	"control/limits":     {"api", "internal/share"},
+	"control/lease":      {"control/limits", "packet", "port"},
 	"control/megaflows":  {"control/limits", "flowtable", "openflow", "openflow/fdb", "openflow/ofproto", "openflow/xlate", "internal/share"},
 	"control/ofconn":     {"control/limits", "internal/clock", "internal/cpu", "openflow", "openflow/ofp", "openflow/ofproto", "port"},
 	"control/tables": {
@@ -110,7 +111,7 @@ var controlOrder = []string{
 	"control/pipeline/pipelinetest", "control/macs", "control/pipeline",
 	"control/change/changetest", "control/counters", "control/megaflows", "control/underlay", "control/store",
 	"control/change",
-	"control/watchdog", "control/workers", "control/limits", "control/workers/workertest",
+	"control/watchdog", "control/workers", "control/lease", "control/limits", "control/workers/workertest",
 	"control/bond", "control/lacp", "control/loop", "control/usererr",
 }
 

@@ -29,6 +29,8 @@ type Network struct {
 	Asked bool
 	// Members are the underlay addresses of the network's other hosts.
 	Members []netip.Addr
+	// Services is what this host answers the guests of the network itself; nil: nothing.
+	Services *Services
 }
 
 // NetAddress is a MAC address of a declared network, with its IP addresses and

@@ -106,6 +106,10 @@ func (x *xlate) answer(inPort *PortInfo, s fdb.Segment, f *vlanFrame, src uint64
 	vlan := f.vid
 	x.dependsOnIP(s, asked)
 	if network := x.network(s); network != nil {
+		if network.Services.Has(asked) {
+			x.depends(fdb.RefOfNetwork(s))
+			return x.answerDeclared(fdb.ServiceMAC, src)
+		}
 		if mac, known := x.env.HostOf(s, asked); known {
 			return x.answerDeclared(mac, src)
 		}

@@ -27,6 +27,7 @@
 //	vlanlimit.go                          hides what is behind the outer tag
 //	network.go, ask.go                    in a declared network of weft-central
 //	answer.go, overlay.go                 answers ARP and ND; replicates to remotes
+//	request.go                            takes guests' requests that the host itself answers
 //	centraltable.go                       continues in the table of weft-central's flows
 //
 // Options of Geneve: tlv.go has the fields tun_metadata, optiontable.go the sets of options

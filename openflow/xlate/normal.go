@@ -106,6 +106,9 @@ func (x *xlate) normal() {
 		l = fdb.Learn{Valid: true, Segment: segment, VLAN: f.vid, Port: from.At(), MAC: src,
 			Tunnel: from.Kind == PortTunnel, Remote: x.origin(&from), IP: x.announcement(&f, src)}
 	}
+	if x.serves(&from, network, &f, dst) {
+		return
+	}
 	if dst&multicastBit != 0 {
 		answered := x.answer(&from, segment, &f, src)
 		l.Announced = !answered

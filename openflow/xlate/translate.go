@@ -143,6 +143,7 @@ type xlate struct {
 	toAsk        fdb.Question
 	mustAsk      bool
 	refused      bool // Translation.Refused
+	request      bool // Translation.Request
 	learned      []openflow.FlowMod
 	finished     []ofproto.Finished
 	tables       TableSet
@@ -180,6 +181,7 @@ func (x *xlate) result(t *Translation) {
 	*t = Translation{}
 	t.Learns, t.Patches, t.Question, t.MustAsk, t.Learned, t.Finished = x.learns, x.patches, x.toAsk, x.mustAsk, x.learned, x.finished
 	t.Groups, t.Tables, t.UsedPorts, t.Refused = x.groups, x.tables, x.usedPorts, x.refused
+	t.Request = x.request
 	copy(t.Mask[:], x.wc[:flowtable.KeyWords])
 	for w := openflow.WTLVs; w < openflow.FlowWords; w++ {
 		if x.wc[w] != 0 {

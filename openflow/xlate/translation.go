@@ -36,6 +36,9 @@ type Translation struct {
 	// has the address, the translation is right as it is.
 	Question fdb.Question
 	MustAsk  bool // weft-central's network sends addresses only on demand (Network.Asked)
+	// Request is true if the frame is a guest's request that this host answers itself, such as
+	// DHCP. Control takes the frame and installs no megaflow.
+	Request bool
 	// Refused is true if a quota of the input port refused the recirc_id or the Geneve
 	// options that the translation needs. The drop is right only while the quota is used up.
 	Refused bool

@@ -5,6 +5,7 @@
 package workertest
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
 	"sync/atomic"
@@ -38,6 +39,14 @@ type Worker struct {
 	Captures [datapath.MaxCaptures]Capture
 	Installs int
 	Weights  map[uint32]uint32 // weights above 1, by port
+	Injected []Injected        // frames of CmdInject, in order
+	Consumed int               // number of held frames that control has taken for itself
+}
+
+// Injected is a frame that control has made.
+type Injected struct {
+	Output uint32 // port of the first action
+	Frame  []byte
 }
 
 // Capture is a capture or live trace that control has set in the worker.
@@ -131,7 +140,13 @@ func (w *Worker) command(msg []byte) {
 		default:
 			w.Weights[arg] = weight
 		}
+	case datapath.CmdInject:
+		n := 16 * int(binary.LittleEndian.Uint32(body))
+		w.Injected = append(w.Injected, Injected{binary.LittleEndian.Uint32(body[8:]), bytes.Clone(body[4+n:])})
 	case datapath.CmdDropHeld:
+		if binary.LittleEndian.Uint32(body) == uint32(packet.Consumed) {
+			w.Consumed++
+		}
 		w.dropped[arg] = binary.LittleEndian.Uint32(body)
 		delete(w.Frames, arg)
 	}
@@ -177,6 +192,16 @@ func (w *Worker) Frame(key flowtable.Key, bytes uint64) {
 			panic("upcall ring is full")
 		}
 	})
+}
+
+// Whole is Frame with the bytes of the frame, which control can read while the worker holds it.
+func (w *Worker) Whole(key flowtable.Key, frame []byte) {
+	w.On(func() {
+		slot := (w.Held + 1) % uint32(len(w.Shared.Held))
+		copy(w.Shared.HeldBytes[int(slot)*datapath.HeldBytes:], frame)
+		atomic.StoreUint32(&w.Shared.Held[slot].State, datapath.HeldWaiting)
+	})
+	w.Frame(key, uint64(len(frame)))
 }
 
 // Waiting returns the number of frames that the worker holds until control answers their upcalls.

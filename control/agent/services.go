@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"net/netip"
+
+	"weft/central/wire"
+)
+
+// Services is what the hosts of a network tell its guests: addresses, routes and names. It is
+// immutable. docs/central.md has the words of its fields.
+type Services struct {
+	Subnets      []netip.Prefix
+	Routers, DNS []netip.Addr
+	Domain       string
+	Addresses    []netip.Addr // at which the host answers, at most one of IPv4 and one of IPv6
+	DHCP         bool
+	LeaseS       uint32 // seconds
+	Routes       []Route
+	MTU          uint32 // bytes of an IP packet; 0: guests are not told
+}
+
+// Route is a route of guests.
+type Route struct {
+	To  netip.Prefix
+	Via netip.Addr
+}
+
+// servicesOf returns the services of a network; nil: none. A network with settings that this
+// version does not accept, as one of a later version may be, has no services.
+func servicesOf(n *wire.Net) *Services {
+	a := n.GetAddressing()
+	if a == nil || a.Problem() != "" {
+		return nil
+	}
+	s := &Services{Routers: addrsOf(a.GetRouters()), DNS: addrsOf(a.GetDns()), Domain: a.GetDomain(), Addresses: addrsOf(a.GetService()),
+		DHCP: a.GetDhcp(), LeaseS: a.GetLeaseS(), MTU: n.GetMtu()}
+	if s.LeaseS == 0 {
+		s.LeaseS = wire.DefaultLease
+	}
+	for _, p := range a.GetSubnets() {
+		s.Subnets = append(s.Subnets, p.Prefix())
+	}
+	for _, r := range a.GetRoutes() {
+		s.Routes = append(s.Routes, Route{r.GetTo().Prefix(), addrOf(r.GetVia())})
+	}
+	return s
+}
+
+// guestName returns the name that a guest is told: the name of its port, if it is one label.
+func guestName(p *wire.Port) string {
+	if wire.IsLabel(p.GetName()) {
+		return p.GetName()
+	}
+	return ""
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package lease answers the requests of guests for addresses, from what weft-central declares.
+//
+//	lease.go    the declaration of a port, and the answer to a frame of its guest
+//	dhcpv4.go   DHCP (RFC 2131)
+//	frame.go    the headers of a request and of an answer
+//	table.go    the declarations by port, the limit of each port, and counters
+//
+// An answer is a function of the request and of the declaration of the port: the host keeps no
+// lease, because the address of a port is declared, and nobody else may have it. So every host
+// answers alike, before and after a restart, and without a central. Time plays no part but in the
+// limit of a port.
+package lease
+
+import (
+	"net/netip"
+	"time"
+)
+
+// Network is what the guests of a network are told. It is immutable.
+type Network struct {
+	Subnets []netip.Prefix
+	// Routers are default routers and DNS name servers, the preferred one first.
+	Routers, DNS []netip.Addr
+	Routes       []Route // of IPv4, besides the default routers
+	Domain       string
+	MTU          uint16     // bytes of an IP packet; 0: guests are not told
+	Service      netip.Addr // IPv4 address at which the host answers; invalid: no DHCP
+	ServiceMAC   [6]byte
+	Lease        time.Duration
+}
+
+// Route is a route through a router of the network.
+type Route struct {
+	To  netip.Prefix
+	Via netip.Addr
+}
+
+// Port is the declaration of the port of one guest. It is immutable.
+type Port struct {
+	MAC       [6]byte
+	Addresses []netip.Addr
+	Host      string // name of the guest, one label; "": none
+	Network   *Network
+}
+
+// Result says what became of a request.
+type Result uint8
+
+// Results of a request.
+const (
+	Answered Result = iota // with addresses or settings
+	Refused                // with DHCPNAK: the guest asked for an address that it does not have
+	Taken                  // needs no answer: DHCPRELEASE, DHCPDECLINE
+	Ignored                // no valid request of the port's own guest, or nothing is declared for it
+	Limited                // the port has reached its limit, or the frame is too long
+	results
+)
+
+// resultNames are the names of results in metrics.
+var resultNames = [results]string{"answered", "refused", "taken", "ignored", "limited"}
+
+// MaxRequest is the length in bytes of the longest frame that is taken as a request: an Ethernet
+// header and the MTU of Ethernet.
+const MaxRequest = 1514
+
+// Answer returns the frame that answers a frame of the port's guest; nil: no answer.
+func Answer(p *Port, frame []byte) (answer []byte, result Result) {
+	request, ok := parse(frame)
+	if !ok || p == nil || p.Network == nil {
+		return nil, Ignored
+	}
+	return p.dhcpv4(&request)
+}
+
+// subnet returns the subnet of an address.
+func (n *Network) subnet(addr netip.Addr) (netip.Prefix, bool) {
+	for _, s := range n.Subnets {
+		if s.Contains(addr) {
+			return s, true
+		}
+	}
+	return netip.Prefix{}, false
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lease
+
+import (
+	"sync"
+
+	"weft/control/limits"
+	"weft/port"
+)
+
+const (
+	// requestIntervalNS is the average time between two requests of one port that are answered.
+	// requestBurst is the number of requests that are answered at once. A client of DHCP sends
+	// two for its address and repeats each after 4 s or more (RFC 2131 section 4.1).
+	requestIntervalNS = 100_000_000
+	requestBurst      = 32
+)
+
+// Table has the declarations of the ports of this host. Its mutex is taken last.
+type Table struct {
+	mu     sync.Mutex
+	ports  map[string]*account // by the name of the port
+	counts Counts
+}
+
+// Counts are the numbers of requests by Result.
+type Counts [results]uint64
+
+// ByResult returns the counts by the results' names.
+func (c Counts) ByResult() map[string]uint64 {
+	named := map[string]uint64{}
+	for result, count := range c {
+		named[resultNames[result]] = count
+	}
+	return named
+}
+
+// account is a port with its limit.
+type account struct {
+	port    *Port
+	number  uint32 // of the port, 0 before its first request
+	fullNS  uint64 // see port.TakeToken
+	refused uint64
+}
+
+// NewTable returns a table without ports.
+func NewTable() *Table { return &Table{ports: map[string]*account{}} }
+
+// Set replaces the declarations of the named ports; nil removes one. A port keeps its limit.
+func (t *Table) Set(changes map[string]*Port) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name, p := range changes {
+		switch a := t.ports[name]; {
+		case p == nil:
+			delete(t.ports, name)
+		case a == nil:
+			t.ports[name] = &account{port: p}
+		default:
+			a.port = p
+		}
+	}
+}
+
+// Answer answers a frame of the port with this name and number, at a time in nanoseconds of a
+// monotonic clock. length is the length of the frame, of which the argument frame may be the beginning.
+func (t *Table) Answer(name string, number uint32, frame []byte, length int, nowNS uint64) []byte {
+	p, ok := t.admit(name, number, length, nowNS)
+	result := Limited
+	var answer []byte
+	if ok {
+		answer, result = Answer(p, frame)
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.counts[result]++
+	return answer
+}
+
+// admit returns the port's declaration; nil: none. ok is false at the port's limit.
+func (t *Table) admit(name string, number uint32, length int, nowNS uint64) (p *Port, ok bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	a := t.ports[name]
+	if a == nil {
+		return nil, true
+	}
+	a.number = number
+	if length > MaxRequest || !port.TakeToken(&a.fullNS, nowNS, requestIntervalNS, requestBurst) {
+		a.refused++
+		return nil, false
+	}
+	return a.port, true
+}
+
+// Counts returns the numbers of requests.
+func (t *Table) Counts() Counts {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.counts
+}
+
+// LimitRows is a limits.Source.
+func (t *Table) LimitRows(emit func(limits.Row)) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, a := range t.ports {
+		if a.refused > 0 {
+			emit(limits.Row{Name: "guest_requests", Unit: "requests", Holder: limits.Port(a.number), Limit: requestBurst, Refused: a.refused})
+		}
+	}
+	emit(limits.Row{Name: "guest_requests", Unit: "requests", Holder: limits.All(), Refused: t.counts[Limited]})
+}

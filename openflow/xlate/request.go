@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xlate
+
+import (
+	"weft/openflow"
+	"weft/openflow/fdb"
+	"weft/packet"
+)
+
+// Requests to the host itself. In a network with services (fdb.Services), the host of a port
+// answers its guest's requests, for example DHCP, so no other guest sees them. Control takes
+// such a frame at its miss, and there is no megaflow: each request is a miss. Other frames pay
+// nothing, because only broadcasts and frames to fdb.ServiceMAC are looked at.
+
+const ethBroadcast = 0xffffffffffff
+
+// serves takes a frame that is a request to this host, or has its service's address as the
+// destination. It returns false if the frame is forwarded. dst is the destination of the frame.
+func (x *xlate) serves(from *PortInfo, network *fdb.Network, f *vlanFrame, dst uint64) bool {
+	if network == nil || network.Services == nil || from.Kind != PortNormal || !from.Central || dst != ethBroadcast && dst != fdb.ServiceMAC {
+		return false
+	}
+	x.depends(fdb.RefOfNetwork(fdb.SegmentOf(from.VNI)))
+	switch {
+	case f.vid == 0 && !x.dirty && len(x.actions) == 0 && x.isRequest(network.Services):
+		x.request = true
+		x.noteDrop(packet.DropReserved)
+		x.note("a request to the host itself: control answers it")
+	case dst == fdb.ServiceMAC:
+		x.noteDrop(packet.DropReserved)
+		x.note("the host does not answer this at its service's address")
+	default:
+		return false
+	}
+	return true
+}
+
+// isRequest reports whether the services answer the frame.
+func (x *xlate) isRequest(s *fdb.Services) bool {
+	return s.DHCPv4 && x.read(openflow.WholeField(openflow.FEthType))[1] == packet.EtherTypeIPv4 && x.hasField(openflow.FUDPSrc) &&
+		x.read(openflow.WholeField(openflow.FUDPDst))[1] == dhcpServer && x.read(openflow.WholeField(openflow.FUDPSrc))[1] == dhcpClient
+}
