@@ -112,8 +112,6 @@ func TestPeersOfPreviousVersion(t *testing.T) {
 	two.agent.PortsChanged()
 	moved := portObject(2001, "n1", "h2")
 	r.memory.Put(moved)
+	waitfor.True(t, "the moved port is bound to host 2", func() bool { return r.memory.Declaration().Binds["p2001"].GetHost() == "h2" })
 	r.settled()
-	if host := r.memory.Declaration().Binds["p2001"].GetHost(); host != "h2" {
-		t.Errorf("the moved port is bound to %q", host)
-	}
 }
