@@ -18,7 +18,7 @@ FUZZTIME ?= 20s
 # How many packages are tested at a time.
 ABREAST ?= 6
 
-.PHONY: build install deb release docs demo demo-central test lint unit race e2e nic test-nic bench-nic attack bench benchstat fuzz setup clean
+.PHONY: build install deb release docs demo demo-central test test-long lint unit race e2e nic test-nic bench-nic attack bench benchstat fuzz setup clean
 
 # Where git refuses, or the source is no clone, COMMIT names the commit.
 COMMIT ?= $(shell git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null)
@@ -85,6 +85,13 @@ test: setup lint unit race e2e
 	@if scripts/setup nic; then $(MAKE) --no-print-directory nic; \
 		else echo "SKIP e2e/nic: QEMU 10 and a recent kernel cannot be fetched"; fi
 
+# Before a release: all of it, the slow and rare tests too, longer attacks, and each fuzz target for a
+# while.
+test-long:
+	WEFT_LONG=1 $(MAKE) --no-print-directory test
+	go test -vet=off -count=1 -v -timeout 60m -run 'TestAttacks$$' ./bench/attack -args -seconds 2
+	$(MAKE) --no-print-directory fuzz FUZZTIME=10s
+
 # What needs no run of the code; scripts/lint says what it holds.
 lint:
 	@scripts/lint
@@ -95,12 +102,25 @@ lint:
 unit:
 	go test -vet=off -count=1 -p $(ABREAST) $(UNIT)
 
-# internal/archtest only reads the source, so the race detector has nothing to find there.
-race:
-	CGO_ENABLED=1 go test -vet=off -race -count=1 -short -p $(ABREAST) $$(go list ./... | grep -v '/e2e\|/bench/attack$$\|/internal/archtest$$')
+# Packages without concurrency and unsafe, where the race detector has nothing to find; internal/archtest
+# holds them to it.
+PLAIN := bench/hops bench/hops/hops bfd cmd/manpage control/bond control/lacp control/loop \
+	control/usererr internal/atomicfile internal/buildinfo internal/clock internal/comments internal/logs \
+	internal/privilege internal/procstat internal/safepath internal/sbom internal/share internal/tomltext
 
+# internal/archtest only reads the source.
+race:
+	CGO_ENABLED=1 go test -vet=off -race -count=1 -short -p $(ABREAST) \
+		$$(go list ./... | grep -v '/e2e\|/bench/attack$$\|/internal/archtest$$' | grep -vxF $(PLAIN:%=-e weft/%))
+
+# The attacks measure pauses, and have the machine for themselves. The other tests wait for half of their
+# time, so more of them run at a time than there are processors; the largest packages come first.
 e2e:
-	go test -count=1 -v -timeout 25m -p 1 ./bench/attack $$(go list ./e2e/... | grep -v /e2e/nic)
+	status=0; \
+	go test -vet=off -count=1 -v -timeout 25m ./bench/attack || status=1; \
+	go test -vet=off -count=1 -v -timeout 25m -p 2 -parallel 3 ./e2e ./e2e/central \
+		$$(go list ./e2e/... | grep -v '/e2e$$\|/e2e/central$$\|/e2e/nic$$') || status=1; \
+	exit $$status
 
 # The uplink on the igb and virtio_net drivers, in virtual machines of QEMU 10
 # with a recent kernel, which are fetched first.

@@ -4,6 +4,7 @@ package main
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"testing"
@@ -18,7 +19,19 @@ func TestMain(m *testing.M) { lab.Main(m) }
 
 // testSeconds is the length of one attack in a test, in seconds. The attack is played once
 // more before the measurement, for at most the same time.
-const testSeconds = 0.5
+const testSeconds = 0.2
+
+// rowSeconds returns the length of each attack of TestAttacks: testSeconds, unless the option
+// -seconds is given, as make test-long does.
+func rowSeconds() float64 {
+	length := testSeconds
+	flag.Visit(func(f *flag.Flag) {
+		if f.Name == "seconds" {
+			length = *seconds
+		}
+	})
+	return length
+}
 
 // No attack by a front end, a guest, a peer or an API client harms others. The
 // bystanders' frames arrive unchanged, every lost frame is counted, the API answers, new
@@ -26,7 +39,7 @@ const testSeconds = 0.5
 // wide, because other work may slow the machine down during a test.
 func TestAttacks(t *testing.T) {
 	testnet.NeedsRoot(t, "makes network namespaces")
-	c := runConfig{seconds: testSeconds, limits: safetyNet, seed: 1}
+	c := runConfig{seconds: rowSeconds(), limits: safetyNet, seed: 1}
 	_, err := playAll(attacks, c, 1, func(s *site, r *row) {
 		t.Logf("%-24s %5d times, pause %6.1f ms, machine %5.1f ms, API %6.1f ms, attach %6.1f ms, part %.2f, lost %d, counted %d: %s",
 			r.Name, r.Repeats, r.PauseMS, r.MachineMS, r.APIMS, r.AttachMS, r.Part, r.Lost, r.Counted, r.verdict())
