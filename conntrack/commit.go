@@ -318,6 +318,7 @@ func (t *Table) strike(n uint32, reason Reason) {
 	c := &t.conns[n]
 	t.emitEvent(n, eventDestroy, reason)
 	*t.head.counters.ended(reason)++
+	t.takeBoth(n)
 	t.kill(c)
 	t.remove(t.hashOf(n, 0), n)
 	if c.flags&connTranslated != 0 {

@@ -267,6 +267,7 @@ func (t *Table) setMark(n, g uint32, req *Request) uint32 {
 	}
 	t.unlockConn(c, g)
 	if changed {
+		t.takeBack(n)
 		t.emitUpdate(c, n, g, reasonMark)
 	}
 	return g
@@ -454,6 +455,7 @@ func (tr *Tracker) update(x *trackedFrame, n, g uint32, dir uint8) (verdict, uin
 		return verdictInvalid, g
 	}
 	if class != was {
+		t.takeBack(n)
 		t.emitUpdate(c, n, g, reasonState)
 	}
 	return v, g

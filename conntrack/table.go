@@ -21,6 +21,7 @@
 //	alg.go        reads announcements of connections; expect.go stores the announced ones
 //	shift.go      rewrites announcements on translated control connections
 //	fast.go       tracks a frame whose connection is known
+//	lease.go      lends established connections to the kernel
 //	fragment.go   collects the fragments of one datagram
 //	timeout.go    timeout policies; sweep.go expires connections
 //	pages.go      populates memory ahead of a growing table
@@ -232,7 +233,8 @@ type Table struct {
 	eventRing *shm.Producer // writes the event ring, under the table's lock
 	pages     pages
 	victims   victimQueue
-	seat      seat // seat of the connection that was just evicted
+	seat      seat                   // seat of the connection that was just evicted
+	lent      atomic.Pointer[leases] // nil: no port lends connections to the kernel
 }
 
 // Open opens the table for an engine of n workers, after the previous engine has
