@@ -265,7 +265,7 @@ func removeOuter() asm.Instructions {
 		asm.JEq.Imm(asm.R9, 0, "send"),
 	}
 	return append(p,
-		asm.Mov.Reg(asm.R1, asm.R9), asm.And.Imm(asm.R1, rewriteCE), asm.JEq.Imm(asm.R1, 0, "destination"),
+		asm.Mov.Reg(asm.R1, asm.R9), asm.And.Imm(asm.R1, rewriteCE), asm.JEq.Imm(asm.R1, 0, "translate"),
 		asm.Mov.Reg(asm.R1, asm.R6), asm.FnSkbEcnSetCe.Call(),
 		asm.JEq.Imm(asm.R0, 0, drop))
 }

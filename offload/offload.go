@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"math/rand/v2"
 	"os"
 	"sync/atomic"
 
@@ -38,7 +39,7 @@ import (
 
 const (
 	// Version changes with the maps and the programs. A Table of another version is not taken over.
-	Version = 5
+	Version = 6
 	// MaxMasks is the largest number of different masks of a port's flows in the kernel. The
 	// filter tries each of them. Flows with further masks stay with the worker.
 	MaxMasks = 8
@@ -74,27 +75,30 @@ type action struct {
 // Offsets of fields of an action, and of a verdict. The words of a Rewrite have the same order in
 // both.
 const (
-	actionPorts    = 0
-	actionOut      = 8
-	actionLongest  = 12
-	actionSlot     = 16
-	actionTunnel   = 20
-	actionVNI      = 24
-	actionRewrite  = 28
-	actionBytes    = actionRewrite + rewriteBytes
-	verdictPorts   = 0
-	verdictOut     = 8
-	verdictSlot    = 12
-	verdictRewrite = 16
-	verdictDst     = verdictRewrite + 4
-	verdictSrc     = verdictDst + 6
-	verdictTPID    = verdictSrc + 6 // in network byte order
-	verdictTCI     = verdictTPID + 2
-	verdictLen     = verdictRewrite + rewriteBytes // length in bytes without padding and tag
-	verdictTunnel  = verdictLen + 4                // 1: verdictOuter has outer headers; 0: none
-	verdictOuter   = verdictTunnel + 6
-	verdictBytes   = verdictOuter + outerLen
-	rewriteBytes   = 20
+	actionPorts     = 0
+	actionOut       = 8
+	actionLongest   = 12
+	actionSlot      = 16
+	actionTunnel    = 20
+	actionVNI       = 24
+	actionRewrite   = 28
+	actionBytes     = actionRewrite + rewriteBytes
+	verdictPorts    = 0
+	verdictOut      = 8
+	verdictSlot     = 12
+	verdictRewrite  = 16
+	verdictDst      = verdictRewrite + 4
+	verdictSrc      = verdictDst + 6
+	verdictTPID     = verdictSrc + 6 // in network byte order
+	verdictTCI      = verdictTPID + 2
+	verdictLen      = verdictRewrite + rewriteBytes // length in bytes without padding and tag
+	verdictTunnel   = verdictLen + 4                // 1: verdictOuter has outer headers; 0: none
+	verdictOuter    = verdictTunnel + 6
+	verdictFirst    = verdictOuter + outerLen + 2 // 1 + the slot that counts the frame, too; 0: none
+	verdictChecksum = verdictFirst + 4            // offset of the transport checksum
+	verdictEnds     = verdictChecksum + 4         // addresses and ports that rewriteNAT writes
+	verdictBytes    = verdictEnds + 16
+	rewriteBytes    = 20
 )
 
 // row has the counts of a slot. The ingress program adds to them, Counts.TakeCounts takes them.
@@ -108,7 +112,11 @@ type row struct {
 	//
 	// If fromTunnel is set, the kernel has removed the tunnel's headers, and the growth does not count them.
 	// If it is not set, the kernel has added them, and the growth counts them.
+	//
+	// 0: the slot's megaflow has tracked the frames; another slot counts them for the ports.
 	ports atomic.Uint64
+	// serial distinguishes the stages of a slot; 0: the slot has no stage. Control writes it.
+	serial atomic.Uint64
 }
 
 // Offsets of fields of a row.
@@ -117,21 +125,24 @@ const (
 	rowBytes   = 8
 	rowUsed    = 16
 	rowPorts   = 24
-	rowLen     = 32
+	rowLen     = 40
 )
 
 // fromTunnel is a bit of row.ports: the frames come from the tunnel.
 const fromTunnel = 1 << 63
 
-// activeWords is the number of words of the set of slots that have flows in the kernel.
+// activeWords is the number of words of the set of slots that have flows in the kernel. The word behind
+// them is the seed of the connections' hash.
 const activeWords = MaxFlows / 64
 
 // maps are the maps of a Table. The programs read all except active.
-type maps struct{ rows, active, flows, masks, outers, verdicts, ends *ebpf.Map }
+type maps struct {
+	rows, active, connections, flows, masks, outers, verdicts, ends, stages *ebpf.Map
+}
 
 // listed returns the maps in the order of FDs.
 func (m *maps) listed() [FDs]**ebpf.Map {
-	return [FDs]**ebpf.Map{&m.rows, &m.active, &m.flows, &m.masks, &m.outers, &m.verdicts, &m.ends}
+	return [FDs]**ebpf.Map{&m.rows, &m.active, &m.connections, &m.flows, &m.masks, &m.outers, &m.verdicts, &m.ends, &m.stages}
 }
 
 // Output is the device of a port to which flows in the kernel go.
@@ -153,6 +164,8 @@ type Table struct {
 	known           map[endKey]end // in the map ends
 	memory          memory
 	kinds           [MaxMasks]kind
+	serial          uint64 // of the last stage
+	stageCount      int
 	installed       map[uint32]installed // by slot
 	tunnels         map[uint32]tunnelUse // by template
 	paused          bool
@@ -168,6 +181,7 @@ type tunnelUse struct {
 type installed struct {
 	key    key
 	tunnel uint32 // see action
+	stage  bool   // the flow has no key
 }
 
 // kind is a mask with its number of flows.
@@ -177,7 +191,7 @@ type kind struct {
 }
 
 func empty(uplink bool) *Table {
-	return &Table{uplink: uplink, installed: map[uint32]installed{}, tunnels: map[uint32]tunnelUse{}, known: map[endKey]end{}}
+	return &Table{uplink: uplink, serial: rand.Uint64() >> 1, installed: map[uint32]installed{}, tunnels: map[uint32]tunnelUse{}, known: map[endKey]end{}}
 }
 
 // New makes an empty Table of a device with its programs.
@@ -221,7 +235,9 @@ func newMaps(uplink bool) (*Table, error) {
 		{&t.masks, ebpf.MapSpec{Name: "weft_masks", Type: ebpf.Array, KeySize: 4, ValueSize: 8 * keyWords, MaxEntries: MaxMasks}},
 		{&t.outers, ebpf.MapSpec{Name: "weft_outers", Type: ebpf.Hash, KeySize: 4, ValueSize: outerBytes, MaxEntries: MaxTunnels, Flags: unix.BPF_F_NO_PREALLOC}},
 		{&t.rows, ebpf.MapSpec{Name: "weft_rows", Type: ebpf.Array, KeySize: 4, ValueSize: rowLen, MaxEntries: MaxFlows, Flags: unix.BPF_F_MMAPABLE}},
-		{&t.active, ebpf.MapSpec{Name: "weft_active", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: activeWords, Flags: unix.BPF_F_MMAPABLE}},
+		{&t.active, ebpf.MapSpec{Name: "weft_active", Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: activeWords + 1, Flags: unix.BPF_F_MMAPABLE}},
+		{&t.connections, ebpf.MapSpec{Name: "weft_conns", Type: ebpf.Array, KeySize: 4, ValueSize: bucketEntries * entryBytes, MaxEntries: connectionBuckets, Flags: unix.BPF_F_MMAPABLE}},
+		{&t.stages, ebpf.MapSpec{Name: "weft_stages", Type: ebpf.Hash, KeySize: 4, ValueSize: uint32(stageBytes), MaxEntries: MaxStages, Flags: unix.BPF_F_NO_PREALLOC}},
 		{&t.verdicts, ebpf.MapSpec{Name: "weft_verdicts", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: verdictBytes, MaxEntries: 1}},
 		{&t.ends, ebpf.MapSpec{Name: "weft_ends", Type: ebpf.Hash, KeySize: endKeyBytes, ValueSize: endBytes, MaxEntries: tunnel.MaxTerminations, Flags: unix.BPF_F_NO_PREALLOC}},
 	} {
@@ -233,10 +249,11 @@ func newMaps(uplink bool) (*Table, error) {
 		*s.m = m
 	}
 	var err error
-	if t.memory, err = openMemory(t.rows.FD(), t.active.FD()); err != nil {
+	if t.memory, err = openMemory(t.rows.FD(), t.active.FD(), t.connections.FD()); err != nil {
 		t.Close()
 		return nil, err
 	}
+	t.memory.active[activeWords].Store(rand.Uint64())
 	return t, nil
 }
 
@@ -248,7 +265,7 @@ func explain(step string, err error) error {
 }
 
 // FDs is the number of descriptors of a Table.
-const FDs = 7
+const FDs = 9
 
 // FDs returns descriptors for Adopt, of which the first CountFDs are for OpenCounts. The table
 // owns them.
@@ -261,7 +278,7 @@ func (t *Table) FDs() []int {
 }
 
 // CountFDs is the number of descriptors for OpenCounts.
-const CountFDs = 2
+const CountFDs = 3
 
 // Adopt takes over the Table of another process from duplicates of its FDs, without the flows. It
 // owns the descriptors, even if it fails. The programs stay attached.
@@ -275,7 +292,7 @@ func Adopt(fds []int, uplink bool) (*Table, error) {
 		}
 	}
 	if failed == nil {
-		t.memory, failed = openMemory(t.rows.FD(), t.active.FD())
+		t.memory, failed = openMemory(t.rows.FD(), t.active.FD(), t.connections.FD())
 	}
 	if failed == nil {
 		failed = t.clearFlows()
@@ -299,6 +316,12 @@ func (t *Table) clearFlows() error {
 	}
 	if err := deleteAll[[endKeyBytes]byte](t.ends); err != nil {
 		return err
+	}
+	if err := deleteAll[uint32](t.stages); err != nil {
+		return err
+	}
+	for slot := range t.memory.rows {
+		t.memory.rows[slot].serial.Store(0)
 	}
 	return deleteAll[uint32](t.outers)
 }
@@ -350,7 +373,10 @@ func (t *Table) InstallTunnel(slot uint32, k, mask *flowtable.Key, r Rewrite, e 
 }
 
 func (t *Table) install(slot uint32, k, mask *flowtable.Key, a action) bool {
-	if slot >= MaxFlows || len(t.installed) == MaxFlows || k.Recirc() != 0 {
+	if k.Recirc() != 0 || a.rewrite.bits&rewriteTracked != 0 {
+		return t.installStage(slot, k, mask, a)
+	}
+	if slot >= MaxFlows || len(t.installed) == MaxFlows {
 		return false
 	}
 	for i := keyWords; i < flowtable.KeyWords; i++ {
@@ -384,13 +410,18 @@ func (t *Table) install(slot uint32, k, mask *flowtable.Key, a action) bool {
 		return false
 	}
 	t.kinds[number].flows++
-	t.installed[slot] = installed{masked, a.tunnel}
-	if a.tunnel != 0 {
-		use := t.tunnels[a.tunnel-1]
-		use.flows++
-		t.tunnels[a.tunnel-1] = use
-	}
+	t.hold(slot, installed{key: masked, tunnel: a.tunnel})
 	return true
+}
+
+// hold notes a flow that is in the maps.
+func (t *Table) hold(slot uint32, f installed) {
+	t.installed[slot] = f
+	if f.tunnel != 0 {
+		use := t.tunnels[f.tunnel-1]
+		use.flows++
+		t.tunnels[f.tunnel-1] = use
+	}
 }
 
 // portMask has the bits of the first word that flows of an uplink match: the port of the tunnel and the
@@ -425,11 +456,12 @@ func (t *Table) kindOf(mask *[keyWords]uint64) int {
 }
 
 // write writes mask number i for the filter. The filter ends its search at the first mask that is
-// not in use, so a paused table's first mask looks unused.
+// not in use, so a paused table's first mask looks unused. Its second word tells the filter that the
+// connections are paused, too.
 func (t *Table) write(i int) error {
 	m := t.kinds[i].mask
 	if t.paused && i == 0 {
-		m = [keyWords]uint64{}
+		m = [keyWords]uint64{1: ^uint64(0)}
 	}
 	return t.masks.Put(uint32(i), m)
 }
@@ -441,8 +473,12 @@ func (t *Table) Remove(slot uint32) {
 	if !has {
 		return
 	}
-	_ = t.flows.Delete(f.key) // error ignored: it cannot fail for a key in the map
-	t.kinds[f.key[keyWords]].flows--
+	if f.stage {
+		t.removeStage(slot)
+	} else {
+		_ = t.flows.Delete(f.key) // error ignored: it cannot fail for a key in the map
+		t.kinds[f.key[keyWords]].flows--
+	}
 	delete(t.installed, slot)
 	if f.tunnel != 0 {
 		use := t.tunnels[f.tunnel-1]
@@ -459,7 +495,7 @@ func (t *Table) Remove(slot uint32) {
 // before its worker took them, or if a frame was between filter and ingress program.
 func (t *Table) Discard(slot uint32) {
 	if slot < MaxFlows {
-		(&Counts{t.memory}).TakeCounts(slot)
+		(&Counts{memory: t.memory}).TakeCounts(slot)
 	}
 }
 
@@ -496,22 +532,27 @@ func (t *Table) Close() {
 	t.memory.close()
 }
 
-// memory is the mapped memory of the maps rows and active.
+// memory is the mapped memory of the maps rows, active and connections.
 type memory struct {
-	mapped [CountFDs][]byte
-	rows   []row
-	active []atomic.Uint64
+	mapped  [CountFDs][]byte
+	rows    []row
+	active  []atomic.Uint64
+	entries []entry
 }
 
-func openMemory(rows, active int) (m memory, err error) {
-	for i, s := range []struct{ fd, size int }{{rows, MaxFlows * rowLen}, {active, activeWords * 8}} {
+// seed returns the seed of the connections' hash.
+func (m *memory) seed() uint64 { return m.active[activeWords].Load() }
+
+func openMemory(rows, active, connections int) (m memory, err error) {
+	for i, s := range []struct{ fd, size int }{{rows, MaxFlows * rowLen}, {active, (activeWords + 1) * 8}, {connections, MaxConnections * entryBytes}} {
 		page := os.Getpagesize()
 		if m.mapped[i], err = unix.Mmap(s.fd, 0, (s.size+page-1)&^(page-1), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
 			m.close()
 			return memory{}, fmt.Errorf("flows in the kernel: map the counts: %w", err)
 		}
 	}
-	m.rows, m.active = shm.View[row](m.mapped[0], 0, MaxFlows), shm.View[atomic.Uint64](m.mapped[1], 0, activeWords)
+	m.rows, m.active = shm.View[row](m.mapped[0], 0, MaxFlows), shm.View[atomic.Uint64](m.mapped[1], 0, activeWords+1)
+	m.entries = shm.View[entry](m.mapped[2], 0, MaxConnections)
 	return m, nil
 }
 
@@ -524,17 +565,27 @@ func (m *memory) close() {
 	*m = memory{}
 }
 
-// Counts takes the counts of a port's flows in the kernel. A worker owns it.
-type Counts struct{ memory memory }
+// Counts takes the counts of a port's flows in the kernel, and has its connections there. A worker owns it.
+type Counts struct {
+	memory memory
+	token  uint64                             // of the last entry
+	used   [MaxConnections / 64]atomic.Uint64 // set of entries in use
+}
 
 // OpenCounts opens the counts from the first CountFDs of a Table's FDs. It does not own the
 // descriptors.
 func OpenCounts(fds []int) (*Counts, error) {
-	m, err := openMemory(fds[0], fds[1])
+	m, err := openMemory(fds[0], fds[1], fds[2])
 	if err != nil {
 		return nil, err
 	}
-	return &Counts{m}, nil
+	c := &Counts{memory: m, token: rand.Uint64() >> 1}
+	for i := range m.entries {
+		if m.entries[i][entryToken].Load() != 0 { // of an earlier engine
+			c.used[i/64].Or(1 << (i % 64))
+		}
+	}
+	return c, nil
 }
 
 // TakeCounts implements port.Offloaded.
@@ -549,7 +600,7 @@ func (c *Counts) TakeCounts(slot uint32) (n port.OffloadCounts) {
 	n.Packets, n.Bytes, n.UsedNS = r.packets.Swap(0), r.bytes.Swap(0), r.usedNS.Load()
 	ports := r.ports.Load()
 	n.Out, n.Tunnel, n.Growth = uint32(ports&0xffff), uint32(ports>>16&0xffff), int16(ports>>32)
-	n.Outer, n.Received = uint32(ports>>48&0x7fff), ports&fromTunnel != 0
+	n.Outer, n.Received, n.Tracked = uint32(ports>>48&0x7fff), ports&fromTunnel != 0, ports == 0
 	return n
 }
 
@@ -558,7 +609,7 @@ func (c *Counts) OffloadSlots() uint32 { return MaxFlows }
 
 // NextOffloaded implements port.Offloaded.
 func (c *Counts) NextOffloaded(from uint32) (slot uint32, found bool) {
-	for at := int(from / 64); at < len(c.memory.active); at++ {
+	for at := int(from / 64); at < activeWords; at++ {
 		set := c.memory.active[at].Load()
 		if at == int(from/64) {
 			set &= ^uint64(0) << (from % 64)

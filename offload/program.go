@@ -57,10 +57,10 @@ func (t *Table) filterProgram(filterMiss asm.Instructions) asm.Instructions {
 	missed := slices.Concat(asm.Instructions{asm.Mov.Imm(asm.R0, takeNone).WithSymbol(toWorker)}, filterMiss)
 	if t.uplink {
 		return slices.Concat(startFilter(m), readOuter(m), readHeaders(outerLen), readInnerEthernet(), readIPv4(), readIPv6(), readTransport(),
-			mergeECN(), search(m), missed, t.decide())
+			mergeECN(), search(m), t.findConnection(), missed, t.decide())
 	}
 	return slices.Concat(startFilter(m), readHeaders(0), readEthernet(), readIPv4(), readIPv6(), readTransport(), leaveLarge(),
-		search(m), missed, t.decide())
+		search(m), t.findConnection(), missed, t.decide())
 }
 
 // startFilter makes R6 the context, R8 the verdict of this processor, which stays empty until the
@@ -76,7 +76,7 @@ func startFilter(m *maps) asm.Instructions {
 		asm.FnMapLookupElem.Call(),
 		asm.JEq.Imm(asm.R0, 0, toWorker),
 		asm.Mov.Reg(asm.R8, asm.R0),
-		asm.StoreImm(asm.R8, verdictOut, 0, asm.Word),
+		asm.StoreImm(asm.R8, verdictOut, 0, asm.Word), asm.StoreImm(asm.R8, verdictFirst, 0, asm.Word),
 
 		asm.LoadMem(asm.R7, asm.R6, skbLen, asm.Word), asm.JLT.Imm(asm.R7, ethernetLen, toWorker),
 	)
@@ -221,20 +221,20 @@ func leaveLarge() asm.Instructions {
 	}
 }
 
-// search looks the key up under each mask. R0 is the action of the flow. Without a flow, the
-// instructions for other frames follow.
+// search looks the key up under each mask. R0 is the action of the flow. Without a flow,
+// findConnection follows.
 func search(m *maps) (p asm.Instructions) {
 	for i := range MaxMasks {
-		first := asm.StoreImm(asm.RFP, atIndex, int64(i), asm.Word)
+		first, unused := asm.StoreImm(asm.RFP, atIndex, int64(i), asm.Word), "connection"
 		if i == 0 {
-			first = first.WithSymbol("search")
+			first, unused = first.WithSymbol("search"), "no mask"
 		}
 		p = append(p, first,
 			asm.LoadMapPtr(asm.R1, m.masks.FD()),
 			asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, atIndex),
 			asm.FnMapLookupElem.Call(),
 			asm.JEq.Imm(asm.R0, 0, toWorker),
-			asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord), asm.JEq.Imm(asm.R1, 0, toWorker)) // the first mask that is not in use
+			asm.LoadMem(asm.R1, asm.R0, 0, asm.DWord), asm.JEq.Imm(asm.R1, 0, unused)) // the first mask that is not in use
 		for w := range keyWords {
 			p = append(p,
 				asm.LoadMem(asm.R1, asm.R0, int16(8*w), asm.DWord),
@@ -249,7 +249,9 @@ func search(m *maps) (p asm.Instructions) {
 			asm.FnMapLookupElem.Call(),
 			asm.JNE.Imm(asm.R0, 0, "hit"))
 	}
-	return p
+	return append(p,
+		asm.Ja.Label("connection"),
+		asm.LoadMem(asm.R1, asm.R0, 8, asm.DWord).WithSymbol("no mask"), asm.JNE.Imm(asm.R1, 0, toWorker)) // paused, see write
 }
 
 // decide writes the verdict if the output takes the frame and its TTL does not end. R9 is the length
@@ -309,7 +311,7 @@ func (t *Table) ingressProgram(ingressMiss asm.Instructions) asm.Instructions {
 	if t.uplink {
 		first, last = removeOuter(), asm.Instructions{asm.Mov.Imm(asm.R0, 0).WithSymbol("send")}
 	}
-	return slices.Concat(countFrame(&t.maps), trim(t.received()), first, rewriteAddresses(), decrementTTL(), rewriteTag(), last, asm.Instructions{
+	return slices.Concat(countFrame(&t.maps), trim(t.received()), first, translate(), rewriteAddresses(), decrementTTL(), rewriteTag(), last, asm.Instructions{
 		asm.Mov.Reg(asm.R1, asm.R7).WithSymbol("redirect"), asm.Mov.Imm(asm.R2, 0),
 		asm.FnRedirect.Call(),
 		asm.Return(),
@@ -332,7 +334,7 @@ const drop = "drop"
 
 // countFrame makes R6 the context, R8 the verdict, R7 the output and R9 what to rewrite.
 func countFrame(m *maps) asm.Instructions {
-	const index = -4
+	const index, frameLen = -4, -16
 	return asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),
 		asm.StoreImm(asm.RFP, index, 0, asm.Word),
@@ -351,13 +353,25 @@ func countFrame(m *maps) asm.Instructions {
 		asm.JEq.Imm(asm.R0, 0, drop),
 		asm.LoadMem(asm.R1, asm.R8, verdictLen, asm.Word),
 		asm.LoadMem(asm.R2, asm.R6, skbVLANPresent, asm.Word), asm.JEq.Imm(asm.R2, 0, "bytes"), asm.Add.Imm(asm.R1, packet.VLANLen),
-		asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, rowBytes).WithSymbol("bytes"),
+		asm.StoreMem(asm.RFP, frameLen, asm.R1, asm.DWord).WithSymbol("bytes"), asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, rowBytes),
 		asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, rowPackets),
 		asm.LoadMem(asm.R1, asm.R8, verdictPorts, asm.DWord), asm.StoreMem(asm.R0, rowPorts, asm.R1, asm.DWord),
 		asm.Mov.Reg(asm.R9, asm.R0),
 		asm.FnKtimeGetNs.Call(),
 		asm.StoreMem(asm.R9, rowUsed, asm.R0, asm.DWord),
-		asm.LoadMem(asm.R9, asm.R8, verdictRewrite, asm.Word),
+		// the megaflow that has tracked the frame
+		asm.LoadMem(asm.R1, asm.R8, verdictFirst, asm.Word), asm.JEq.Imm(asm.R1, 0, "counted"),
+		asm.Mov.Reg(asm.R9, asm.R0),
+		asm.Sub.Imm(asm.R1, 1), asm.StoreMem(asm.RFP, index, asm.R1, asm.Word),
+		asm.LoadMapPtr(asm.R1, m.rows.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, index),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, drop),
+		asm.LoadMem(asm.R1, asm.RFP, frameLen, asm.DWord), asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, rowBytes),
+		asm.Mov.Imm(asm.R1, 1), asm.AddAtomic.Mem(asm.R0, asm.R1, asm.DWord, rowPackets),
+		asm.StoreMem(asm.R0, rowUsed, asm.R9, asm.DWord),
+		asm.Mov.Imm(asm.R1, 0), asm.StoreMem(asm.R0, rowPorts, asm.R1, asm.DWord),
+		asm.LoadMem(asm.R9, asm.R8, verdictRewrite, asm.Word).WithSymbol("counted"),
 	}
 }
 

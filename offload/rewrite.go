@@ -28,6 +28,10 @@ const (
 	rewritePush
 	// rewriteCE sets the ECN field of the IP header to CE. The filter adds it to a verdict.
 	rewriteCE
+	// rewriteNAT writes the addresses and ports of the verdict. The filter adds it to a verdict.
+	rewriteNAT
+	// rewriteTracked is never in a map: the actions begin with tracking, and install makes a stage of them.
+	rewriteTracked
 )
 
 // Plan returns what the programs do for the actions of a megaflow, and their target. It returns
@@ -35,6 +39,17 @@ const (
 func Plan(actions []flowtable.Action) (r Rewrite, to Target, known bool) {
 	for i := range actions {
 		switch a := &actions[i]; a.Op {
+		case flowtable.OpCT:
+			r.bits |= rewriteTracked
+			if i > 0 || a.U32&(flowtable.CTForce|flowtable.CTFTP|flowtable.CTTFTP) != 0 {
+				return Rewrite{}, Target{}, false
+			}
+		case flowtable.OpData:
+			if r.bits != rewriteTracked {
+				return Rewrite{}, Target{}, false
+			}
+		case flowtable.OpRecirc:
+			return r, Target{Recirculates: true}, r.bits == rewriteTracked && i == len(actions)-1
 		case flowtable.OpSetEthDst:
 			r.bits |= rewriteDst
 			r.dst = address(a.U64)
@@ -65,6 +80,8 @@ func Plan(actions []flowtable.Action) (r Rewrite, to Target, known bool) {
 type Target struct {
 	Port  uint32 // output port, without a tunnel
 	Encap *Encap // nil: no tunnel
+	// Recirculates is true for a megaflow that only tracks the frames and looks them up again.
+	Recirculates bool
 }
 
 // planTag adds an action on the VLAN tag. It returns false unless the frame's tag is replaced at most

@@ -15,6 +15,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 
+	"weft/conntrack"
 	"weft/flowtable"
 	"weft/internal/cpu"
 	"weft/packet"
@@ -45,6 +46,7 @@ type flow struct {
 	out       Output
 	encap     *Encap           // nil: no tunnel
 	template  *tunnel.Template // of encap
+	ends      *conntrack.Lease // translation before the actions; nil: none
 	installed bool
 }
 
@@ -76,13 +78,15 @@ type twin struct {
 	terminations *tunnel.Terminations
 	ends         map[uint32]tunnel.Termination
 	sum          map[uint32]*[2]uint64 // frames and bytes of each slot
+	counts       *Counts
+	connections  []connection
 }
 
 // Random frames get the same verdict from the programs as from the worker's extraction and a
 // search of all flows. Frames that the programs leave to the worker are those that package
 // documentation names. The counts are those of the frames.
 func TestProgramsAgainstWorker(t *testing.T) {
-	w := &twin{T: t, table: newTable(t), hitsOf: map[string]int{"IPv6": 0, "ICMP": 0, "tags": 0, "padding": 0, "tunnels": 0}}
+	w := &twin{T: t, table: newTable(t), hitsOf: map[string]int{"IPv6": 0, "ICMP": 0, "tags": 0, "padding": 0, "tunnels": 0, "connections": 0, "translations": 0}}
 	w.lookup = w.table.filter
 	w.run()
 }
@@ -108,12 +112,19 @@ func (w *twin) run() {
 	if err := cpu.Pin(allowed[0]); err != nil { // the verdict is in memory of the processor
 		t.Fatal(err)
 	}
+	counts, err := OpenCounts(w.table.FDs())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer counts.Close()
+	w.counts = counts
 	for n := range *frames {
 		if n%1000 == 0 {
 			w.change()
 		}
-		w.frame(w.drawAny())
+		w.frame(w.drawConnected())
 	}
+	w.Logf("%d hits %v, %d connections", w.hits, w.hitsOf, len(w.connections))
 	if w.hits < *frames/20 {
 		t.Errorf("%d of %d frames hit: the test is void", w.hits, *frames)
 	}
@@ -175,6 +186,7 @@ func (w *twin) change() {
 		}
 		w.flows = append(w.flows, f)
 	}
+	w.changeConnections()
 	w.table.Pause(w.rng.Intn(10) == 0)
 }
 
@@ -245,7 +257,7 @@ func (w *twin) drawPacket() []byte {
 	l4 := make([]byte, 8+payload)
 	if proto == packet.ProtoTCP {
 		l4 = make([]byte, 20+4*r.Intn(3)+payload)
-		l4[12], l4[13] = byte((len(l4)-payload)/4)<<4, byte(r.Intn(2))<<4
+		l4[12], l4[13] = byte((len(l4)-payload)/4)<<4, tcpFlags[r.Intn(len(tcpFlags))]
 	}
 	l4[1], l4[3] = byte(r.Intn(2)), byte(r.Intn(2))
 	switch proto {
@@ -416,6 +428,10 @@ func (w *twin) frame(frame []byte) {
 		hit = nil
 	}
 	const redirected = 7 // TC_ACT_REDIRECT
+	if c := w.connectionOf(&k); c != nil && isKnown && !w.table.paused && (taken == takeNone) == (result == redirected) {
+		w.checkConnection(c, frame, &k, length, taken == takeNone, verdict.DataOut)
+		return
+	}
 	switch {
 	case taken == takeWhole && result == tcxDrop:
 		if hit != nil && length-tagLen(frame) <= hit.out.MTU+ethernetLen && w.perform(frame, hit, nil) != nil && !w.leaves(hit, &k) {
@@ -532,6 +548,14 @@ func (w *twin) perform(frame []byte, flow *flow, got []byte) []byte {
 	if !w.parse(&k) {
 		return nil
 	}
+	if flow.ends != nil {
+		if !f.SetIPv4Ends(flow.ends.NewAddresses, flow.ends.NewPorts) {
+			w.Fatal("not translated")
+		}
+		if flowtable.Extract(b, f, &k) != packet.DropNone {
+			w.Fatal("the translated frame is invalid")
+		}
+	}
 	for i := range flow.actions {
 		switch a := &flow.actions[i]; a.Op {
 		case flowtable.OpSetEthDst:
@@ -622,7 +646,7 @@ func (w *twin) counted(length uint64) uint32 {
 
 // checkCounts takes all counts and compares them with those of the frames.
 func (w *twin) checkCounts() {
-	c := Counts{w.table.memory}
+	c := Counts{memory: w.table.memory}
 	got := 0
 	for slot, found := c.NextOffloaded(0); found; slot, found = c.NextOffloaded(slot + 1) {
 		if _, has := w.table.installed[slot]; !has {

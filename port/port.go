@@ -174,4 +174,5 @@ type OffloadCounts struct {
 	Growth         int16  // bytes that a frame gained on its way to the output, negative if it lost some
 	Outer          uint32 // length in bytes of the tunnel's headers, which the tunnel's port does not count
 	Received       bool   // the frames came out of the tunnel, and Bytes does not have the tunnel's headers
+	Tracked        bool   // the megaflow has only tracked the frames, and another one counts them for the ports
 }

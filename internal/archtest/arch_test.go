@@ -34,7 +34,7 @@ var mayImport = map[string][]string{
 	"vhost/vhosttest":       {"port", "vhost", "internal/shm", "internal/cpu"},
 	"tap":                   {"packet", "port", "internal/iovec", "internal/netspace", "internal/shm"},
 	"afpacket":              {"offload", "packet", "port", "internal/iovec", "internal/shm"},
-	"offload":               {"flowtable", "packet", "port", "tunnel", "internal/shm"},
+	"offload":               {"conntrack", "flowtable", "packet", "port", "tunnel", "internal/shm"},
 	"internal/iovec":        {"internal/shm"},
 	"xsk":                   {"packet", "port", "internal/shm"},
 	"openflow":              {"packet", "flowtable"},

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package offload
+
+import (
+	"fmt"
+	"math/bits"
+	"runtime"
+	"slices"
+	"sync/atomic"
+
+	"github.com/cilium/ebpf/asm"
+
+	"weft/conntrack"
+	"weft/flowtable"
+	"weft/packet"
+)
+
+// This file has the connections that the tracker lends to the kernel (conntrack.Kernel). A connection has an
+// entry for each direction, in the table of the port at which the direction's frames arrive. The entry names
+// two megaflows: the one whose action tracks the frame, and the one that the tracked frame matches. Both are
+// stages, which control keeps in a map. The filter finds the entry by the frame's tuple, compares the frame
+// with both stages, and leaves a verdict with the second stage's actions and with the translation.
+//
+// The engine writes entries to mapped memory. Every entry has a token: a number that no other entry ever had,
+// or 0 while the entry is not in use. The filter reads the token before and after the other words.
+
+const (
+	// MaxConnections is the largest number of connections of a port in the kernel, by direction. Further ones
+	// stay with the worker.
+	MaxConnections = connectionBuckets * bucketEntries
+	// MaxStages is the largest number of megaflows of a port in the kernel that track frames or that tracked
+	// frames match. Further ones stay with the worker.
+	MaxStages = 1 << 12
+
+	connectionBuckets = 1 << 12
+	bucketEntries     = 4
+)
+
+// entry is a direction of a connection.
+type entry [entryWords]atomic.Uint64
+
+// Words of an entry. The engine writes all but entrySeen, which the filter sets to 1.
+const (
+	entryToken     = iota
+	entryAddresses // source<<32 | destination
+	entryEnds      // see endsOf
+	entrySlots     // slot of the first stage | slot of the second one<<32
+	entryFirst     // serial of the first stage
+	entrySecond
+	entryNewAddresses
+	entryNewPorts // translates<<32 | new ports
+	entrySeen     // 1: the kernel has forwarded a frame since the last call of NextLease
+	entryRef      // number of the connection<<32 | generation
+	entryDir      // direction | idle<<8
+	_
+	entryWords
+)
+
+const (
+	translates = 1 << 32 // in entryNewPorts
+	idleShift  = 8       // in entryDir
+	entryBytes = 8 * entryWords
+)
+
+// endsOf returns the word that a frame has besides the addresses: ports 32 | scope 24 | protocol 8.
+func endsOf(l *conntrack.Lease) uint64 {
+	return uint64(l.Ports)<<32 | uint64(l.Scope&0xffffff)<<8 | uint64(l.Proto)
+}
+
+// bucketOf returns the first entry of the bucket of a tuple. seed is that of the table.
+func bucketOf(addresses, ends, seed uint64) uint32 {
+	hi, lo := bits.Mul64(addresses^seed, ends^connectionSalt)
+	return uint32((hi^lo)>>32) % connectionBuckets * bucketEntries
+}
+
+const connectionSalt = 0x2d358dccaa6c78a5
+
+// PutLease implements conntrack.Kernel. It replaces no entry, because unused ones end (NextLease).
+func (c *Counts) PutLease(l conntrack.Lease) (place uint32, ok bool) {
+	at := bucketOf(l.Addresses, endsOf(&l), c.memory.seed())
+	for place = at; place < at+bucketEntries; place++ {
+		e := &c.memory.entries[place]
+		if e[entryToken].Load() != 0 {
+			continue
+		}
+		newPorts := uint64(l.NewPorts)
+		if l.Translates {
+			newPorts |= translates
+		}
+		for word, v := range [entryWords]uint64{
+			entryAddresses: l.Addresses, entryEnds: endsOf(&l), entrySlots: uint64(l.First.Slot) | uint64(l.Second.Slot)<<32,
+			entryFirst: l.First.Serial, entrySecond: l.Second.Serial, entryNewAddresses: l.NewAddresses, entryNewPorts: newPorts,
+			entryRef: uint64(l.Ref.Number)<<32 | uint64(l.Ref.Generation), entryDir: uint64(l.Dir),
+		} {
+			e[word].Store(v)
+		}
+		c.token = max(c.token+1, 1)
+		e[entryToken].Store(c.token) // pairs with the filter's first read of the token
+		c.used[place/64].Or(1 << (place % 64))
+		return place, true
+	}
+	return 0, false
+}
+
+// ClearLease implements conntrack.Kernel.
+func (c *Counts) ClearLease(place uint32) {
+	place %= MaxConnections
+	c.memory.entries[place][entryToken].Store(0)
+	c.used[place/64].And(^(uint64(1) << (place % 64)))
+}
+
+// HasLease implements conntrack.Kernel.
+func (c *Counts) HasLease(place uint32, first, second conntrack.Stage) bool {
+	e := &c.memory.entries[place%MaxConnections]
+	return e[entryToken].Load() != 0 && e[entrySlots].Load() == uint64(first.Slot)|uint64(second.Slot)<<32 &&
+		e[entryFirst].Load() == first.Serial && e[entrySecond].Load() == second.Serial
+}
+
+// Serial implements conntrack.Kernel.
+func (c *Counts) Serial(slot uint32) uint64 {
+	if slot >= uint32(len(c.memory.rows)) {
+		return 0
+	}
+	return c.memory.rows[slot].serial.Load()
+}
+
+// NextLease implements conntrack.Kernel.
+func (c *Counts) NextLease(from uint32) (place uint32, l conntrack.LeaseUse, found bool) {
+	for place = from; place < MaxConnections; {
+		set := c.used[place/64].Load() >> (place % 64)
+		if set == 0 {
+			place = place&^63 + 64
+			continue
+		}
+		place += uint32(bits.TrailingZeros64(set))
+		e := &c.memory.entries[place]
+		ref, dir := e[entryRef].Load(), e[entryDir].Load()
+		l = conntrack.LeaseUse{Ref: conntrack.Ref{Number: uint32(ref >> 32), Generation: uint32(ref)}, Dir: uint8(dir), Seen: e[entrySeen].Load() != 0}
+		if dir += 1 << idleShift; l.Seen {
+			e[entrySeen].Store(0)
+			dir &= 1<<idleShift - 1
+		}
+		e[entryDir].Store(dir)
+		l.Idle = uint32(dir >> idleShift)
+		return place, l, true
+	}
+	return 0, l, false
+}
+
+// Connections returns the number of connections of the port in the kernel, by direction.
+func (t *Table) Connections() (n int) {
+	for i := range t.memory.entries {
+		if t.memory.entries[i][entryToken].Load() != 0 {
+			n++
+		}
+	}
+	return n
+}
+
+// stage is a megaflow that tracks frames or that tracked frames match. A frame matches if it agrees with want
+// in all bits of mask, for each word of stageWords.
+type stage struct {
+	serial     uint64
+	mask, want [len(stageWords)]uint64
+	action     action // of the second stage of a connection
+}
+
+// Offsets of fields of a stage.
+const (
+	stageSerial = 0
+	stageMask   = 8
+	stageWant   = stageMask + 8*int16(len(stageWords))
+	stageAction = stageWant + 8*int16(len(stageWords))
+	stageBytes  = int(stageAction) + actionBytes
+)
+
+// stageWords are the words that frames over IPv4 may have, if the connection does not determine all of their
+// bits.
+var stageWords = [...]int{flowtable.WPort, flowtable.WEthDst, flowtable.WEthSrc, flowtable.WIP, flowtable.WL4, flowtable.WTunID, flowtable.WTunIPv4}
+
+// connectionBits are the bits of a key that an entry determines.
+var connectionBits = flowtable.Key{flowtable.WPort: 0xffffffff, flowtable.WIP: 0xff << flowtable.ProtoShift,
+	flowtable.WIPv4: ^uint64(0), flowtable.WL4: 0xffffffff << flowtable.TPDstShift}
+
+// InstallTracking is Install for a megaflow that tracks the frames and looks them up again.
+func (t *Table) InstallTracking(slot uint32, k, mask *flowtable.Key) bool {
+	return t.installStage(slot, k, mask, action{slot: slot, rewrite: Rewrite{bits: rewriteTracked}})
+}
+
+// installStage adds a megaflow that tracks frames or that tracked frames match.
+func (t *Table) installStage(slot uint32, k, mask *flowtable.Key, a action) bool {
+	tracks := a.rewrite.bits&rewriteTracked != 0
+	if slot >= MaxFlows || t.stageCount == MaxStages || tracks == (k.Recirc() != 0) || !a.rewrite.suits(k, mask) {
+		return false
+	}
+	if _, has := t.installed[slot]; has {
+		return true
+	}
+	a.rewrite.bits &^= rewriteTracked
+	s := stage{serial: t.serial + 1, action: a}
+	rest := *mask
+	for i := range connectionBits {
+		rest[i] &^= connectionBits[i]
+	}
+	for i, w := range stageWords {
+		s.mask[i], s.want[i] = rest[w], k[w]&rest[w]
+		rest[w] = 0
+	}
+	if !t.uplink { // all frames come from the port
+		s.mask[0], s.want[0] = 0, 0
+	}
+	for w := range rest {
+		if (w < flowtable.WCT || tracks) && k[w]&rest[w] != 0 { // a frame over IPv4 has 0 here
+			return false
+		}
+	}
+	t.memory.active[slot/64].Or(1 << (slot % 64))
+	if t.stages.Put(slot, s) != nil {
+		t.memory.active[slot/64].And(^(uint64(1) << (slot % 64)))
+		return false
+	}
+	t.serial++
+	t.stageCount++
+	t.hold(slot, installed{tunnel: a.tunnel, stage: true})
+	t.memory.rows[slot].serial.Store(s.serial) // from now on, the engine lends connections
+	return true
+}
+
+// removeStage removes a stage. Its connections go to the worker.
+func (t *Table) removeStage(slot uint32) {
+	t.memory.rows[slot].serial.Store(0)
+	_ = t.stages.Delete(slot) // error ignored: it cannot fail for a key in the map
+	t.stageCount--
+}
+
+// The stack of findConnection.
+const (
+	atConnection = atEndKey - 64
+	atEnds       = atConnection + 8
+	atSlots      = atConnection + 16 // first and second stage
+	atSerials    = atConnection + 24 // of both stages
+	atNew        = atConnection + 40
+	atNewPorts   = atConnection + 48
+)
+
+// findConnection looks a frame that no megaflow decides up among the connections. R0 becomes the action of
+// the connection's second stage. The key becomes that of the translated frame.
+func (t *Table) findConnection() asm.Instructions {
+	const ackOnly, flags = 0x10, 0x17 // of FIN, SYN, RST and ACK
+	p := asm.Instructions{
+		asm.LoadMem(asm.R1, asm.RFP, atKey+8*flowtable.WEthDst, asm.DWord).WithSymbol("connection"), asm.And.Imm(asm.R1, 0xffff),
+		asm.JNE.Imm(asm.R1, packet.EtherTypeIPv4, toWorker),
+		asm.LoadMem(asm.R3, asm.RFP, atKey+8*flowtable.WIP, asm.DWord), asm.Mov.Reg(asm.R5, asm.R3), asm.RSh.Imm(asm.R5, flowtable.ProtoShift),
+		asm.JEq.Imm(asm.R5, packet.ProtoUDP, "tuple"), asm.JNE.Imm(asm.R5, packet.ProtoTCP, toWorker),
+		asm.And.Imm(asm.R3, flags), asm.JNE.Imm(asm.R3, ackOnly, toWorker),
+		asm.LoadMem(asm.R2, asm.RFP, atKey+8*flowtable.WL4, asm.DWord).WithSymbol("tuple"), asm.RSh.Imm(asm.R2, 32), asm.LSh.Imm(asm.R2, 32),
+		asm.Or.Reg(asm.R2, asm.R5),
+	}
+	if t.uplink {
+		p = append(p, asm.LoadMem(asm.R1, asm.RFP, atKey+8*flowtable.WTunID, asm.DWord), asm.And.Imm(asm.R1, 0xffffff))
+	} else {
+		p = append(p, asm.LoadMem(asm.R1, asm.RFP, atKey+8*flowtable.WEthSrc, asm.DWord), asm.And.Imm(asm.R1, flowtable.VLANPresent|flowtable.VLANID))
+	}
+	p = append(p,
+		asm.LSh.Imm(asm.R1, 8), asm.Or.Reg(asm.R2, asm.R1), asm.StoreMem(asm.RFP, atEnds, asm.R2, asm.DWord),
+		asm.LoadMem(asm.R1, asm.RFP, atKey+8*flowtable.WIPv4, asm.DWord), asm.StoreMem(asm.RFP, atConnection, asm.R1, asm.DWord),
+		asm.LoadImm(asm.R3, int64(t.memory.seed()), asm.DWord), asm.Xor.Reg(asm.R1, asm.R3),
+		asm.LoadImm(asm.R3, connectionSalt, asm.DWord), asm.Xor.Reg(asm.R2, asm.R3))
+	p = append(p, mix()...)
+	p = append(p,
+		asm.RSh.Imm(asm.R1, 32), asm.And.Imm(asm.R1, connectionBuckets-1), asm.StoreMem(asm.RFP, atIndex, asm.R1, asm.Word),
+		asm.LoadMapPtr(asm.R1, t.connections.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, atIndex),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, toWorker))
+	for i := range bucketEntries {
+		further := fmt.Sprint("entry ", i)
+		p = append(p, loadToken(asm.R1)...)
+		p = append(p,
+			asm.JEq.Imm(asm.R1, 0, further),
+			asm.LoadMem(asm.R2, asm.R0, 8*entryAddresses, asm.DWord), asm.LoadMem(asm.R3, asm.RFP, atConnection, asm.DWord), asm.JNE.Reg(asm.R2, asm.R3, further),
+			asm.LoadMem(asm.R2, asm.R0, 8*entryEnds, asm.DWord), asm.LoadMem(asm.R3, asm.RFP, atEnds, asm.DWord), asm.JEq.Reg(asm.R2, asm.R3, "entry"),
+			asm.Add.Imm(asm.R0, entryBytes).WithSymbol(further))
+	}
+	p = append(p, asm.Ja.Label(toWorker))
+	return slices.Concat(p, readEntry(), t.findStage(0), translateKey(), t.findStage(1), asm.Instructions{
+		asm.LoadMem(asm.R1, asm.R0, stageAction+actionOut, asm.Word), asm.LoadMem(asm.R2, asm.R0, stageAction+actionTunnel, asm.Word),
+		asm.Or.Reg(asm.R1, asm.R2), asm.JEq.Imm(asm.R1, 0, toWorker),
+		// the first stage counts, too, if it is another one
+		asm.LoadMem(asm.R1, asm.RFP, atSlots, asm.Word), asm.LoadMem(asm.R2, asm.RFP, atSlots+4, asm.Word), asm.JEq.Reg(asm.R1, asm.R2, "one stage"),
+		asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R8, verdictFirst, asm.R1, asm.Word),
+		asm.Add.Imm(asm.R0, int32(stageAction)).WithSymbol("one stage"),
+		asm.Ja.Label("hit"),
+	})
+}
+
+// loadToken loads the token of the entry R0. No other read of the entry changes its place with that of the
+// token: amd64 keeps the order of reads, and an atomic addition does so elsewhere.
+func loadToken(r asm.Register) asm.Instructions {
+	if runtime.GOARCH == "amd64" {
+		return asm.Instructions{asm.LoadMem(r, asm.R0, 8*entryToken, asm.DWord)}
+	}
+	return asm.Instructions{asm.Mov.Imm(r, 0), asm.FetchAdd.Mem(asm.R0, r, asm.DWord, 8*entryToken)}
+}
+
+// readEntry copies entry R0 to the stack and marks it as seen. R1 is its token. An entry that changes
+// meanwhile leaves the frame to the worker.
+func readEntry() asm.Instructions {
+	p := asm.Instructions{asm.Mov.Reg(asm.R3, asm.R1).WithSymbol("entry")}
+	for i, word := range []int16{entrySlots, entryFirst, entrySecond, entryNewAddresses, entryNewPorts} {
+		p = append(p, asm.LoadMem(asm.R2, asm.R0, 8*word, asm.DWord), asm.StoreMem(asm.RFP, atSlots+8*int16(i), asm.R2, asm.DWord))
+	}
+	p = append(p, loadToken(asm.R1)...)
+	return append(p,
+		asm.JNE.Reg(asm.R1, asm.R3, toWorker),
+		asm.LoadMem(asm.R1, asm.R0, 8*entrySeen, asm.DWord), asm.JNE.Imm(asm.R1, 0, "seen"),
+		asm.StoreImm(asm.R0, 8*entrySeen, 1, asm.Word),
+		asm.Mov.Imm(asm.R1, 0).WithSymbol("seen"))
+}
+
+// findStage makes R0 the first (0) or the second (1) stage of the connection, if the frame matches it.
+func (t *Table) findStage(number int16) asm.Instructions {
+	p := asm.Instructions{
+		asm.LoadMapPtr(asm.R1, t.stages.FD()),
+		asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, int32(atSlots+4*number)),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, toWorker),
+		asm.LoadMem(asm.R1, asm.R0, stageSerial, asm.DWord), asm.LoadMem(asm.R2, asm.RFP, atSerials+8*number, asm.DWord), asm.JNE.Reg(asm.R1, asm.R2, toWorker),
+	}
+	for i, w := range stageWords {
+		p = append(p,
+			asm.LoadMem(asm.R1, asm.RFP, int16(atKey+8*w), asm.DWord),
+			asm.LoadMem(asm.R2, asm.R0, stageWant+8*int16(i), asm.DWord), asm.Xor.Reg(asm.R1, asm.R2),
+			asm.LoadMem(asm.R2, asm.R0, stageMask+8*int16(i), asm.DWord), asm.And.Reg(asm.R1, asm.R2), asm.JNE.Imm(asm.R1, 0, toWorker))
+	}
+	return p
+}
+
+// translateKey changes the key to that of the translated frame, and adds the translation to the verdict.
+func translateKey() asm.Instructions {
+	return asm.Instructions{
+		asm.LoadMem(asm.R2, asm.RFP, atNewPorts, asm.DWord), asm.Mov.Reg(asm.R1, asm.R2), asm.RSh.Imm(asm.R1, 32), asm.JEq.Imm(asm.R1, 0, "as it is"),
+		asm.LoadMem(asm.R1, asm.RFP, atNew, asm.DWord), storeKey(flowtable.WIPv4, asm.R1),
+		asm.HostTo(asm.BE, asm.R1, asm.DWord), asm.StoreMem(asm.R8, verdictEnds, asm.R1, asm.DWord),
+		asm.LoadMem(asm.R1, asm.RFP, atKey+8*flowtable.WL4, asm.DWord), asm.Mov.Reg32(asm.R1, asm.R1),
+		asm.Mov.Reg(asm.R3, asm.R2), asm.LSh.Imm(asm.R3, 32), asm.Or.Reg(asm.R1, asm.R3), storeKey(flowtable.WL4, asm.R1),
+		asm.HostTo(asm.BE, asm.R2, asm.Word), asm.StoreMem(asm.R8, verdictEnds+8, asm.R2, asm.Word),
+		asm.LoadMem(asm.R1, asm.RFP, atKey+8*flowtable.WIP, asm.DWord), asm.RSh.Imm(asm.R1, flowtable.ProtoShift),
+		asm.Mov.Imm(asm.R2, tcpChecksum), asm.JEq.Imm(asm.R1, packet.ProtoTCP, "checksum"), asm.Mov.Imm(asm.R2, udpChecksum),
+		asm.StoreMem(asm.R8, verdictChecksum, asm.R2, asm.Word).WithSymbol("checksum"),
+		asm.LoadMem(asm.R1, asm.RFP, atCE, asm.Half), asm.Or.Imm(asm.R1, rewriteNAT), asm.StoreMem(asm.RFP, atCE, asm.R1, asm.Half),
+		asm.Mov.Imm(asm.R1, 0).WithSymbol("as it is"),
+	}
+}
+
+// Offsets of fields of an IPv4 datagram without options in a frame.
+const (
+	ipEnds      = ethernetLen + 12 // addresses and ports
+	udpChecksum = ethernetLen + packet.IPv4Len + 6
+	tcpChecksum = ethernetLen + packet.IPv4Len + 16
+)
+
+// Flags of bpf_l4_csum_replace (include/uapi/linux/bpf.h).
+const (
+	pseudoHeader = 1 << 4 // BPF_F_PSEUDO_HDR: addresses; the kernel finishes the rest of an unfinished checksum
+	mangledZero  = 1 << 5 // BPF_F_MARK_MANGLED_0: of UDP, where 0 means no checksum (RFC 768)
+)
+
+// translate writes the verdict's addresses and ports to the frame and corrects the checksums.
+func translate() asm.Instructions {
+	const ends, sum = -32, -40
+	difference := func(offset, length int32) asm.Instructions {
+		return asm.Instructions{
+			asm.Mov.Reg(asm.R1, asm.RFP), asm.Add.Imm(asm.R1, ends+offset), asm.Mov.Imm(asm.R2, length),
+			asm.Mov.Reg(asm.R3, asm.R8), asm.Add.Imm(asm.R3, verdictEnds+offset), asm.Mov.Imm(asm.R4, length), asm.Mov.Imm(asm.R5, 0),
+			asm.FnCsumDiff.Call(), asm.StoreMem(asm.RFP, sum, asm.R0, asm.DWord)}
+	}
+	transport := func(flags int32, label string) asm.Instructions {
+		return asm.Instructions{
+			asm.Mov.Reg(asm.R1, asm.R6), asm.LoadMem(asm.R2, asm.R8, verdictChecksum, asm.Word), asm.Mov.Imm(asm.R3, 0),
+			asm.LoadMem(asm.R4, asm.RFP, sum, asm.DWord), asm.Mov.Imm(asm.R5, flags),
+			asm.JNE.Imm(asm.R2, udpChecksum, label), asm.Or.Imm(asm.R5, mangledZero),
+			asm.FnL4CsumReplace.Call().WithSymbol(label), asm.JNE.Imm(asm.R0, 0, drop)}
+	}
+	return slices.Concat(
+		asm.Instructions{
+			asm.Mov.Reg(asm.R1, asm.R9).WithSymbol("translate"), asm.And.Imm(asm.R1, rewriteNAT), asm.JEq.Imm(asm.R1, 0, "destination"),
+			asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, ipEnds), asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, ends), asm.Mov.Imm(asm.R4, 12),
+			asm.FnSkbLoadBytes.Call(), asm.JNE.Imm(asm.R0, 0, drop)},
+		difference(0, 8),
+		asm.Instructions{
+			asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, ipChecksum), asm.Mov.Imm(asm.R3, 0), asm.Mov.Reg(asm.R4, asm.R0), asm.Mov.Imm(asm.R5, 0),
+			asm.FnL3CsumReplace.Call(), asm.JNE.Imm(asm.R0, 0, drop)},
+		transport(pseudoHeader, "addresses"),
+		difference(8, 4),
+		transport(0, "ports"),
+		asm.Instructions{
+			asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, ipEnds), asm.Mov.Reg(asm.R3, asm.R8), asm.Add.Imm(asm.R3, verdictEnds),
+			asm.Mov.Imm(asm.R4, 12), asm.Mov.Imm(asm.R5, 0),
+			asm.FnSkbStoreBytes.Call(), asm.JNE.Imm(asm.R0, 0, drop)})
+}
