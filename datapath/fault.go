@@ -159,6 +159,7 @@ func (w *Worker) detach(number uint32) {
 			if q.offloaded != nil {
 				w.takeLastOffloaded(q)
 			}
+			w.closeKernel(q)
 			w.waiter.forget(q)
 			w.queues.remove(at)
 		}

@@ -248,6 +248,9 @@ func (w *Worker) follows(i int, slot, waiting uint32) bool {
 		return false
 	}
 	w.slots[i] = p.second
+	if w.rxInUse.kernel != nil {
+		w.lend(i, p)
+	}
 	if state != 0 {
 		t.rewritten |= 1 << i
 		if p.tunnels && p.second != slot {

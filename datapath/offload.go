@@ -60,6 +60,9 @@ func (w *Worker) creditOffloaded(q *rxQueue, slot uint32) {
 		f.Bytes += n.Bytes
 		f.UsedNS = max(f.UsedNS, min(n.UsedNS, w.now))
 	}
+	if n.Tracked {
+		return
+	}
 	in, out := &w.sh.Ports[q.port%port.MaxPorts], &w.sh.Ports[n.Out%port.MaxPorts]
 	in.RxPackets += n.Packets
 	in.RxBytes += n.Bytes

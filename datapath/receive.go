@@ -3,6 +3,7 @@
 package datapath
 
 import (
+	"weft/conntrack"
 	"weft/packet"
 	"weft/port"
 )
@@ -49,9 +50,12 @@ type rxQueue struct {
 	keeper  port.Keeper     // rx as a port.Keeper; nil: rx cannot keep a batch, see kept.go
 	// rx as a port.Offloaded; nil: no flows of the port run in the kernel
 	offloaded port.Offloaded
-	kept      keptBatch
-	lateNS    uint64    // time until which buffers may be released late; 0: never
-	agreed    agreement // stored key words of the last fused frames, see agreement in fuse.go
+	// rx as a conntrack.Kernel, if the worker tracks connections; nil: none is lent, see lend.go
+	kernel       conntrack.Kernel
+	kernelNumber uint32
+	kept         keptBatch
+	lateNS       uint64    // time until which buffers may be released late; 0: never
+	agreed       agreement // stored key words of the last fused frames, see agreement in fuse.go
 }
 
 // queueTable holds the receive queues of a worker. The array order begins with the awake

@@ -124,6 +124,11 @@ func (w *Worker) sweepRun(order []uint8) int {
 			}
 		}
 	}
+	if w.rxInUse.kernel != nil {
+		for _, i := range order[:n] {
+			w.lend(int(i%packet.BatchSize), p)
+		}
+	}
 	bytes, count := 0, out.count
 	for _, i := range order[:n] {
 		i %= packet.BatchSize

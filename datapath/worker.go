@@ -27,6 +27,7 @@
 //	truncate.go  outputs that send the first bytes of a frame
 //	toobig.go    the ICMP error for a frame too long for its tunnel
 //	offload.go   the counts of flows that run in the kernel
+//	lend.go      connections that the kernel forwards
 //	bfd.go       BFD sessions with the remotes of tunnels
 //	answer.go    replies to ARP requests and neighbour solicitations
 //	upcall.go    messages to the control process: misses, neighbours, faults
@@ -187,6 +188,7 @@ type pacing struct {
 	sweptHeld  uint64 // time of the last search for expired held frames
 	bfdDue     uint64 // time of the next call of runBFD; the maximum: no sessions
 	offloadNS  uint64 // time of the next call of takeOffloaded that does something
+	lendNS     uint64 // time of the next call of renewAllLent that does something
 }
 
 // NewWorker returns a worker that uses the shared memory sh. Megaflows, templates,
@@ -321,6 +323,7 @@ func (w *Worker) pass() {
 		w.sweeping = w.tracks.tracker.Sweep(now)
 	}
 	w.takeOffloaded()
+	w.renewAllLent()
 	w.findReady()
 	w.wakeParked()
 	w.beginAccounts(did)

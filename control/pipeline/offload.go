@@ -76,7 +76,7 @@ func (pl *Pipeline) SetOffloadDevice(number uint32, d *OffloadDevice) {
 		d.Table.SetEnds(o.ends)
 	}
 	for _, m := range list {
-		if in := inPort(m); in == number || outputOf(m) == number || d.Uplink && o.isTunnel(in) {
+		if in := inPort(m); in == 0 || in == number || outputOf(m) == number || d.Uplink && o.isTunnel(in) {
 			o.install(m)
 		}
 	}
@@ -137,11 +137,11 @@ func (o *offloads) isTunnel(number uint32) bool {
 	return is
 }
 
-// tables yields the tables that may have megaflows from a port.
-func (o *offloads) tables(from uint32) iter.Seq[*offload.Table] {
-	return func(yield func(*offload.Table) bool) {
+// tables yields the tables that may have megaflows from a port, or from any port (0), with their ports.
+func (o *offloads) tables(from uint32) iter.Seq2[uint32, *offload.Table] {
+	return func(yield func(uint32, *offload.Table) bool) {
 		for number, d := range o.devices {
-			if d.Table != nil && (d.Uplink || number == from) && !yield(d.Table) {
+			if d.Table != nil && (d.Uplink || number == from || from == 0) && !yield(number, d.Table) {
 				return
 			}
 		}
@@ -212,15 +212,16 @@ func (o *offloads) pause(change int) {
 	}
 }
 
-// Offloaded returns the number of megaflows of a port that run in the kernel.
-func (pl *Pipeline) Offloaded(number uint32) int {
+// Offloaded returns the numbers of megaflows and of connections of a port that run in the kernel. A
+// connection counts for each direction.
+func (pl *Pipeline) Offloaded(number uint32) (flows, connections int) {
 	o := &pl.offloads
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if t := o.devices[number].Table; t != nil {
-		return t.Flows()
+		return t.Flows(), t.Connections()
 	}
-	return 0
+	return 0, 0
 }
 
 // inPort returns the input port that megaflow m matches, or 0.
@@ -245,25 +246,25 @@ func outputOf(m *megaflows.Megaflow) uint32 {
 // install makes megaflow m run in the kernel if the kernel can.
 func (o *offloads) install(m *megaflows.Megaflow) {
 	rewrite, to, known := offload.Plan(m.Actions)
-	from := inPort(m)
 	if !known || m.MustAsk || m.Brief {
 		return
 	}
-	key := m.Key()
-	if to.Encap != nil {
-		if t := o.devices[from].Table; t != nil && t.InstallTunnel(m.Slot, &key, m.Mask(), rewrite, *to.Encap) {
-			t.SetOuter(to.Encap.Template, o.outer(to.Encap.Template))
+	key, from := m.Key(), inPort(m)
+	for number, t := range o.tables(from) {
+		uplink := o.devices[number].Uplink
+		if uplink && from != 0 && !o.isTunnel(from) {
+			continue
 		}
-		return
-	}
-	d, has := o.devices[to.Port]
-	if !has || d.Uplink || from == to.Port {
-		return
-	}
-	if t := o.devices[from].Table; t != nil {
-		t.Install(m.Slot, &key, m.Mask(), rewrite, d.Output)
-	} else if o.isTunnel(from) {
-		for t := range o.tables(from) {
+		d, has := o.devices[to.Port]
+		switch {
+		case to.Recirculates:
+			t.InstallTracking(m.Slot, &key, m.Mask())
+		case uplink && from == 0: // the tunnel that counts the frames is unknown
+		case to.Encap != nil:
+			if t.InstallTunnel(m.Slot, &key, m.Mask(), rewrite, *to.Encap) {
+				t.SetOuter(to.Encap.Template, o.outer(to.Encap.Template))
+			}
+		case has && !d.Uplink && number != to.Port:
 			t.Install(m.Slot, &key, m.Mask(), rewrite, d.Output)
 		}
 	}
@@ -272,7 +273,7 @@ func (o *offloads) install(m *megaflows.Megaflow) {
 // remove makes the frames of megaflow m go to the workers. When it returns, the filter finds the
 // megaflow no more.
 func (o *offloads) remove(m *megaflows.Megaflow) {
-	for t := range o.tables(inPort(m)) {
+	for _, t := range o.tables(inPort(m)) {
 		t.Remove(m.Slot)
 	}
 }
@@ -302,7 +303,7 @@ func (pl *Pipeline) discard(m *megaflows.Megaflow) {
 	o := &pl.offloads
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for t := range o.tables(inPort(m)) {
+	for _, t := range o.tables(inPort(m)) {
 		t.Discard(m.Slot)
 	}
 }

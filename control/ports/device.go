@@ -57,7 +57,8 @@ func (p *packetPort) statusOfAll() portStatus {
 	}
 	if table, why := p.uplink.Flows(); table != nil {
 		st.mode = "kernel"
-		st.reason = fmt.Sprintf("the kernel forwards known flows to other devices, now %d; ", p.offload.Offloaded(p.number)) + st.reason
+		flows, connections := p.offload.Offloaded(p.number)
+		st.reason = fmt.Sprintf("the kernel forwards known flows to other devices, now %d with %d connections; ", flows, connections) + st.reason
 	} else if why != "" {
 		st.reason += "; no known flow runs in the kernel: " + why
 	}

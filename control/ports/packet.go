@@ -186,7 +186,8 @@ func (p *packetPort) status() portStatus {
 	reason, mode := asked, "packet"
 	if table, why := p.uplink.Flows(); table != nil {
 		mode = "kernel"
-		reason += fmt.Sprintf("; the kernel forwards known flows from tunnels, now %d", p.offload.Offloaded(p.number))
+		flows, connections := p.offload.Offloaded(p.number)
+		reason += fmt.Sprintf("; the kernel forwards known flows from tunnels, now %d with %d connections", flows, connections)
 	} else if why != "" {
 		reason += "; no known flow runs in the kernel: " + why
 	}
