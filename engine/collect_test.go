@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// An endless series of OpKeep requests under one key grows the engine's memory by less
-// than twice maxGarbage.
+// Each request in an endless series of OpKeep under one key replaces the one before. The series grows
+// the engine's memory by less than twice maxGarbage.
 func TestGarbage(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector's own memory hides the engine's: runs without -race")
@@ -20,7 +20,7 @@ func TestGarbage(t *testing.T) {
 	startEngine(t, c, 1)
 	blob := json.RawMessage(fmt.Sprintf("%q", bytes.Repeat([]byte("a"), 100<<10)))
 	before := residentBytes(t, c.PID())
-	for range 3000 { // the blobs alone sum up to 300 MB
+	for range 3000 { // the blobs add up to 300 MB
 		if err := c.Keep("port/1", blob, nil); err != nil {
 			t.Fatal(err)
 		}

@@ -181,8 +181,8 @@ func openFDs(t *testing.T, pid int) int {
 	return len(entries)
 }
 
-// The engine forwards frames. A detached port returns its state. The client notices the
-// engine's death.
+// The engine forwards frames. A port that is detached returns its state. The client notices when the
+// engine dies.
 func TestLife(t *testing.T) {
 	dir := t.TempDir()
 	c := spawnEngine(t, dir)
@@ -221,8 +221,8 @@ func TestLife(t *testing.T) {
 	spawnEngine(t, dir)
 }
 
-// After control has died, frames still pass. The next control process gets everything
-// that the engine kept.
+// After control has died, frames still pass. The next control process receives everything that the
+// engine kept.
 func TestRecall(t *testing.T) {
 	dir := t.TempDir()
 	first := spawnEngine(t, dir)
@@ -245,7 +245,7 @@ func TestRecall(t *testing.T) {
 		t.Fatal(err)
 	}
 	unix.Close(pipe[1])
-	first.conn.Close() // as if control had died
+	first.conn.Close() // for the engine, control has died
 	passes(t, a, b, ethernet(100))
 
 	second, err := Connect(dir)
@@ -275,7 +275,7 @@ func TestRecall(t *testing.T) {
 	if fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Fatalf("recalled %q, want %q", got, want)
 	}
-	// The recalled region and pipe are those that the engine uses.
+	// The recalled memory region and pipe are those that the engine uses.
 	m2, err := OpenMemory(start, kept[0].FDs)
 	if err != nil {
 		t.Fatal(err)
@@ -295,7 +295,7 @@ func TestRecall(t *testing.T) {
 	passes(t, a, b, ethernet(200))
 }
 
-// A newer control process replaces an older one, whose connection then ends.
+// A newer control process replaces an older one. The older one's connection ends.
 func TestReplaced(t *testing.T) {
 	dir := t.TempDir()
 	first := spawnEngine(t, dir)
@@ -314,7 +314,7 @@ func TestReplaced(t *testing.T) {
 	}
 }
 
-// The engine refuses invalid requests with a reason and continues to answer requests.
+// The engine refuses invalid requests and says why. It goes on answering requests.
 func TestRefusals(t *testing.T) {
 	dir := t.TempDir()
 	c := spawnEngine(t, dir)
@@ -426,10 +426,10 @@ func TestNoLeaks(t *testing.T) {
 	await(t, "this process's descriptors to be closed", func() bool { return openFDs(t, os.Getpid()) <= self+rounds })
 }
 
-// Only one engine serves a state directory. Stop ends it in an orderly way. Signals of
-// a terminal do not end it.
+// Only one engine serves a state directory. Stop ends it in an orderly way, and signals from a
+// terminal do not end it.
 func TestOneEngineAndStop(t *testing.T) {
-	// Too long for a socket address.
+	// The path is too long for the address of a socket.
 	dir := filepath.Join(t.TempDir(), strings.Repeat("long", 40))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -469,8 +469,8 @@ func TestOneEngineAndStop(t *testing.T) {
 	}
 }
 
-// TestManyDescriptors: a request may have more descriptors than a message carries. Too many
-// are refused, and none stays open.
+// TestManyDescriptors: a request may have more descriptors than one message carries. A request with
+// too many is refused, and none of them stays open.
 func TestManyDescriptors(t *testing.T) {
 	c := spawnEngine(t, t.TempDir())
 	startEngine(t, c, 1)
@@ -479,7 +479,7 @@ func TestManyDescriptors(t *testing.T) {
 	most := slices.Repeat([]int{theirs}, maxRequestDescriptors)
 	before := filesOf(t, c.PID())
 	for range 2 {
-		// The test's device wants one descriptor, and says how many it got.
+		// The test's device needs one descriptor. Its error says how many it got.
 		err := c.Attach(Attach{Port: 1, Name: "most", Kind: "socket"}, most)
 		if err == nil || !strings.Contains(err.Error(), "1024 descriptors") {
 			t.Fatalf("most descriptors: %v", err)
@@ -492,7 +492,7 @@ func TestManyDescriptors(t *testing.T) {
 	if n := filesOf(t, c.PID()); n != before {
 		t.Errorf("%d descriptors open in the engine, %d before", n, before)
 	}
-	attachSocket(t, c, 1, "null") // the next request has only its own descriptor
+	attachSocket(t, c, 1, "null") // works only if no descriptors of earlier requests are left
 }
 
 func filesOf(t *testing.T, pid int) int {

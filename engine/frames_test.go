@@ -11,8 +11,8 @@ import (
 	"weft/port/porttest"
 )
 
-// replayDevice sends frames to itself, as many as its specification says. Its State
-// has the engine's counts of allocations and garbage collections.
+// replayDevice sends frames to itself, as many as its specification says. Its State has the engine's
+// numbers of allocations and garbage collections.
 type replayDevice struct{ *porttest.Device }
 
 type processStats struct {

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A halted engine forwards nothing, and still returns its kept requests.
+// A halted engine forwards nothing, but still returns the requests that it keeps.
 func TestHalt(t *testing.T) {
 	c := spawnEngine(t, t.TempDir())
 	_, m := startEngine(t, c, 2)
@@ -39,8 +39,8 @@ func TestHalt(t *testing.T) {
 	}
 }
 
-// The spare engine serves while the halted engine still runs. The halted engine ends with
-// its control process.
+// The spare engine serves while the halted engine still runs. The halted engine ends when its control
+// process does.
 func TestSpareServesAfterHalt(t *testing.T) {
 	dir := t.TempDir()
 	c, s := waitingSpare(t, dir)
@@ -70,8 +70,8 @@ func TestSpareServesAfterHalt(t *testing.T) {
 	again.Close()
 }
 
-// A halted engine whose control process dies before another engine serves stays, so that the
-// next control process finds everything that it keeps.
+// A halted engine stays if its control process dies before another engine serves. The next control
+// process then finds everything that the engine keeps.
 func TestHaltedEngineServesAgain(t *testing.T) {
 	dir := t.TempDir()
 	c := spawnEngine(t, dir)
@@ -92,7 +92,7 @@ func TestHaltedEngineServesAgain(t *testing.T) {
 	if kept, err := again.Recall(); err != nil || len(kept) != 2 || again.PID() != c.PID() || !again.Halted() {
 		t.Fatalf("engine %d, which was %d, halted %v, keeps %+v: %v", again.PID(), c.PID(), again.Halted(), kept, err)
 	}
-	// the next control process halts the engine again, before another engine serves
+	// As the next control process does, halt the engine again before another engine serves.
 	if err := again.Halt(); err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An engine ends at SIGTERM only while no control process is connected.
+// SIGTERM ends an engine only while no control process is connected.
 func TestTerminateWithoutControl(t *testing.T) {
 	c := &connections{server: &server{}, stopped: make(chan struct{})}
 	signals := make(chan os.Signal)
@@ -17,7 +17,7 @@ func TestTerminateWithoutControl(t *testing.T) {
 	go func() { c.obey(signals); close(obeyed) }()
 	c.attached.Store(true)
 	signals <- unix.SIGTERM
-	signals <- unix.SIGTERM // taken behind the end of the first one
+	signals <- unix.SIGTERM // taken after the first connection has ended
 	select {
 	case <-c.stopped:
 		t.Fatal("the engine ends with a control process")

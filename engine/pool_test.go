@@ -10,8 +10,8 @@ import (
 	"weft/port/porttest"
 )
 
-// Every receive queue belongs to one worker, and every worker has a transmit queue.
-// Exactly the shared transmit queues have a lock.
+// Every receive queue belongs to one worker, and every worker has a transmit queue. A transmit queue
+// has a lock only if several workers share it.
 func TestAssign(t *testing.T) {
 	for workers := 1; workers <= 5; workers++ {
 		for queues := 1; queues <= 7; queues++ {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A rehearsal starts workers beside a serving engine, which it does not disturb.
+// A rehearsal starts workers while another engine serves, and does not disturb that engine.
 func TestRehearse(t *testing.T) {
 	dir := t.TempDir()
 	c := spawnEngine(t, dir)
@@ -35,7 +35,7 @@ func TestRehearse(t *testing.T) {
 	}
 }
 
-// The error of a rehearsal names the reason why the program cannot start.
+// The error of a rehearsal says why the program cannot start.
 func TestRehearseFails(t *testing.T) {
 	own, err := os.Executable()
 	if err != nil {
@@ -77,7 +77,7 @@ func TestRehearseFails(t *testing.T) {
 	}
 }
 
-// A spare engine reports that it waits, and takes over afterwards.
+// A spare engine reports when it waits, and can take over afterwards.
 func TestSpareReportsThatItWaits(t *testing.T) {
 	c, s := waitingSpare(t, t.TempDir())
 	if err := c.Kill(); err != nil {
@@ -88,7 +88,7 @@ func TestSpareReportsThatItWaits(t *testing.T) {
 	}
 }
 
-// The last line stays, at most maxLine bytes of it.
+// lastLine keeps the last line that was written, up to maxLine bytes of it.
 func TestLastLine(t *testing.T) {
 	var l lastLine
 	for _, text := range []string{"first\nsec", "ond\n", ""} {

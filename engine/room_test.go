@@ -8,8 +8,8 @@ import (
 	"weft/conntrack"
 )
 
-// Another room with as many records keeps the table and its settings; with other records it
-// makes a new table, which has the room.
+// A start with as many records of connections keeps the table and its settings, even if the room
+// differs. A start with another number makes a new table, which has the room.
 func TestRoomOfTheConnectionTable(t *testing.T) {
 	start := func(n int) Start {
 		return Start{Cores: []int{0}, Sizes: testSizes, Connections: conntrack.Sizes{Connections: n}}

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Every thread of an engine has no capability, cannot gain one, and makes only the
-// system calls that the sandbox allows. The same holds for a spare engine that waits.
+// Every thread of an engine has no capability and cannot gain one. It can make only the system calls
+// that the sandbox allows. The same is true of a spare engine that waits.
 func TestSandbox(t *testing.T) {
 	dir := t.TempDir()
 	c := spawnEngine(t, dir)
@@ -27,8 +27,7 @@ func TestSandbox(t *testing.T) {
 	}
 }
 
-// outside returns one line for each property of a thread that differs from what the
-// sandbox sets.
+// outside returns one line for each property of a thread that is not as the sandbox sets it.
 func outside(t *testing.T, pid int) (wrong []string) {
 	t.Helper()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
@@ -50,7 +49,7 @@ func outside(t *testing.T, pid int) (wrong []string) {
 	return wrong
 }
 
-// RemoveSockets leaves the sockets of running engines and removes those of ended ones.
+// RemoveSockets removes the sockets of engines that have ended, and leaves those of running ones.
 func TestRemoveSockets(t *testing.T) {
 	dir := t.TempDir()
 	c := spawnEngine(t, dir)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// waitingSpare starts an engine of dir, and a spare engine that waits for its end.
+// waitingSpare starts an engine in dir, and a spare engine that waits until the first one ends.
 func waitingSpare(t *testing.T, dir string) (*Client, *Spare) {
 	t.Helper()
 	c := spawnEngine(t, dir)
@@ -62,7 +62,7 @@ func TestSpare(t *testing.T) {
 	defer next.Close()
 	startEngine(t, next, 2)
 	attachSocket(t, next, 3, `null`)
-	// A spare engine whose workers have started outlives control.
+	// When a spare engine has started its workers, it outlives control.
 	next.conn.Close()
 	time.Sleep(50 * time.Millisecond)
 	again, err := Connect(dir)
@@ -75,8 +75,7 @@ func TestSpare(t *testing.T) {
 	}
 }
 
-// A spare engine ends with its control process. Engage fails at once if the spare
-// engine is dead.
+// A spare engine ends with its control process. If it is dead, Engage fails at once.
 func TestSpareEnds(t *testing.T) {
 	dir := t.TempDir()
 	spawnEngine(t, dir)

@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stuckLock locks a state directory like an engine that is stuck, until the result is called.
+// stuckLock locks a state directory, as a stuck engine does, until its caller calls the returned
+// function.
 func stuckLock(t *testing.T, dir string) (release func()) {
 	t.Helper()
 	stuck, err := os.OpenFile(filepath.Join(dir, LockName), os.O_CREATE|os.O_RDWR, 0o600)
@@ -27,7 +28,7 @@ func stuckLock(t *testing.T, dir string) (release func()) {
 	return func() { stuck.Close() }
 }
 
-// wantServing fails unless c can start workers and is the engine of dir for the next control process.
+// wantServing fails unless c can start workers and the next control process finds c in dir.
 func wantServing(t *testing.T, dir string, c *Client) {
 	t.Helper()
 	startEngine(t, c, 1)
@@ -59,7 +60,7 @@ func TestDisown(t *testing.T) {
 	wantServing(t, dir, spawnEngine(t, dir))
 }
 
-// A spare engine takes the place of a stuck engine, which ends later.
+// A spare engine takes the place of a stuck engine, which may end later.
 func TestSpareSucceedsStuckEngine(t *testing.T) {
 	dir := t.TempDir()
 	release := stuckLock(t, dir)
@@ -82,8 +83,8 @@ func TestSpareSucceedsStuckEngine(t *testing.T) {
 	wantServing(t, dir, c)
 }
 
-// A stuck engine ends just when control lets the spare engine succeed it. The spare engine holds the new
-// lock, whichever comes first.
+// A stuck engine ends at the very moment when control lets the spare engine succeed it. Whichever
+// comes first, the spare engine has the new lock.
 func TestStuckEngineEndsMeanwhile(t *testing.T) {
 	for range 3 {
 		dir := t.TempDir()
@@ -106,8 +107,8 @@ func TestStuckEngineEndsMeanwhile(t *testing.T) {
 	}
 }
 
-// A spare engine that serves already sends no reply when it gets the new lock file. Control would take
-// the reply for that of its next request.
+// A spare engine that already serves gets the new lock file. It must not reply: control would take the
+// reply for that of its next request.
 func TestServingEngineTakesLock(t *testing.T) {
 	dir := t.TempDir()
 	s := prepareSpare(t, dir)
@@ -125,7 +126,7 @@ func TestServingEngineTakesLock(t *testing.T) {
 	}
 }
 
-// A thread executes no instruction any more once it exits or, after SIGKILL, is blocked.
+// A thread executes no more instructions if it exits, or if it is blocked after SIGKILL.
 func TestStandstillOfThread(t *testing.T) {
 	for text, want := range map[string]standstill{
 		"7 (weftd) R 1 7 7 0 -1 4194304 1 2": moving,
@@ -143,7 +144,7 @@ func TestStandstillOfThread(t *testing.T) {
 	}
 }
 
-// Quiesce ends an engine, and finds that it has ended.
+// Quiesce ends an engine and detects that it has ended.
 func TestQuiesce(t *testing.T) {
 	c := spawnEngine(t, t.TempDir())
 	startEngine(t, c, 1)
@@ -156,8 +157,8 @@ func TestQuiesce(t *testing.T) {
 	})
 }
 
-// A debugger holds an engine that has got SIGKILL. The engine counts as dead, and the
-// spare engine takes its place.
+// A debugger holds an engine that has received SIGKILL. The engine counts as dead, and the spare
+// engine takes its place.
 func TestKillUnderDebugger(t *testing.T) {
 	dir := t.TempDir()
 	c := spawnEngine(t, dir)
@@ -166,7 +167,7 @@ func TestKillUnderDebugger(t *testing.T) {
 	halted, done := make(chan error), make(chan struct{})
 	defer close(done)
 	go func() {
-		runtime.LockOSThread() // the ptrace tracer, which never waits
+		runtime.LockOSThread() // this thread is the tracer, which never waits
 		tid := int(m.Shared[0].InHand.Thread)
 		err := unix.PtraceSeize(tid)
 		if err == nil {
@@ -192,7 +193,7 @@ func TestKillUnderDebugger(t *testing.T) {
 	next.Close()
 }
 
-// After Condemn, the engine answers no request, and Kill waits for its end.
+// After Condemn, the engine answers no request. Kill waits until it ends.
 func TestCondemn(t *testing.T) {
 	c := spawnEngine(t, t.TempDir())
 	startEngine(t, c, 1)

@@ -12,8 +12,8 @@ import (
 	"weft/packet/packettest"
 )
 
-// slowChecksum computes a UDP checksum byte by byte (RFC 768, RFC 8200 section 8.1).
-// covered begins with the UDP header, whose checksum must be 0; ip has the IP header.
+// slowChecksum computes a UDP checksum byte by byte (RFC 768, RFC 8200 section 8.1). covered begins
+// with the UDP header, in which the checksum must be 0. ip is the IP header.
 func slowChecksum(ip, covered []byte) uint16 {
 	sum := uint32(packet.ProtoUDP) + uint32(len(covered))
 	addresses := ip[12:20]
@@ -38,9 +38,8 @@ func zeroed(frame []byte, i int) []byte {
 	return frame
 }
 
-// checkOuterChecksum pushes outer headers with a checksum on a random frame, whose
-// inner checksum may be unfinished. It compares both final checksums with slowly
-// computed ones.
+// checkOuterChecksum pushes outer headers with a checksum on a random frame. The frame's inner
+// checksum may be unfinished. It compares both final checksums with those of slowChecksum.
 func checkOuterChecksum(t *testing.T, a *packettest.Arena, seed int64) {
 	t.Helper()
 	rng := rand.New(rand.NewSource(seed))

@@ -31,7 +31,8 @@ func datagram(t testing.TB, a *packettest.Arena, p Params, inner []byte, vni uin
 	return packettest.Bytes(&b, f)
 }
 
-// Decapsulate restores a pushed frame, however it is split into header and spans.
+// Decapsulate restores the frame that Push has encapsulated, however the datagram is divided into
+// header and spans.
 func TestPushDecapsulate(t *testing.T) {
 	a := packettest.NewArena(t, 1<<18)
 	rng := rand.New(rand.NewSource(1))
@@ -70,7 +71,7 @@ func TestDecapsulateMalformed(t *testing.T) {
 	set := func(data []byte, offset int, v ...byte) []byte {
 		data = append([]byte(nil), data...)
 		copy(data[offset:], v)
-		if data[12] == 8 && data[13] == 0 && len(data) >= 34 { // keep the outer checksum right
+		if data[12] == 8 && data[13] == 0 && len(data) >= 34 { // corrects the outer header's checksum
 			packet.IPv4(data[14:34]).SetChecksum(0)
 			packet.IPv4(data[14:34]).SetChecksum(packet.Checksum(data[14:34]))
 		}
@@ -105,7 +106,7 @@ func TestDecapsulateMalformed(t *testing.T) {
 		{"no I flag", set(v4, 42, 0xf7), packet.DropBadVXLAN},
 		{"reserved bits", set(v4, 42, 0xff, 1, 2, 3), packet.DropNone},
 		{"reserved byte", set(v4, 49, 0xff), packet.DropNone},
-		{"inner runt", set(set(v4, 38, 0, 17), 16, 0, 37), packet.DropNone}, // extraction finds it
+		{"inner runt", set(set(v4, 38, 0, 17), 16, 0, 37), packet.DropNone}, // the parser finds it
 	} {
 		for _, header := range []int{0, 14, 40, packet.MaxHeader} {
 			var b packet.Batch
@@ -128,7 +129,7 @@ func TestDecapsulateMalformed(t *testing.T) {
 	}
 }
 
-// Decapsulation sets the inner ECN field as in RFC 6040 figure 4.
+// Decapsulate sets the inner ECN field as RFC 6040 figure 4 says.
 func TestECN(t *testing.T) {
 	const drop = 255
 	const n, e1, e0, ce = ecnNotECT, ecnECT1, ecnECT0, ecnCE
@@ -243,8 +244,8 @@ func FuzzTerminations(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed int64, steps uint8) { checkTerminations(t, seed, int(steps)) })
 }
 
-// Decapsulate and extraction accept any bytes without a panic. Except for ECN, the
-// inner frame is a part of the received bytes.
+// Decapsulate and the parser accept any bytes without a panic. The inner frame is a part of the
+// received bytes, except for the ECN field.
 func FuzzDecapsulate(f *testing.F) {
 	a := packettest.NewArena(f, 1<<18)
 	for _, p := range []Params{params4, params6} {
@@ -309,7 +310,7 @@ func TestTunnelAllocatesNothing(t *testing.T) {
 	}
 }
 
-// One op is one frame.
+// One operation is one frame.
 func BenchmarkPushPop(b *testing.B) {
 	a := packettest.NewArena(b, 1<<16)
 	batch := new(packet.Batch)

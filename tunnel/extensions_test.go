@@ -11,8 +11,8 @@ import (
 	"weft/packet/packettest"
 )
 
-// Each Extensions setting accepts exactly the listed VXLAN headers. The rows come
-// from Linux's selftest of reserved bits and from the GBP and GPE drafts.
+// Each setting of Extensions accepts exactly the VXLAN headers in this table. The rows come from
+// Linux's selftest of reserved bits and from the drafts of GBP and GPE.
 func TestExtensions(t *testing.T) {
 	const valid = 0x08 << 56
 	inner := innerFrame(t, false, false, 0, 50)
@@ -53,8 +53,8 @@ func TestExtensions(t *testing.T) {
 	}
 }
 
-// The outer header inherits TTL and TOS for all IP versions. Without an IP header, it
-// gets the port's TTL and TOS 0.
+// The outer header inherits TTL and TOS from the inner IP header, with all IP versions. Without an
+// inner IP header, it gets the port's TTL and TOS 0.
 func TestInherit(t *testing.T) {
 	a := packettest.NewArena(t, 1<<18)
 	for _, outer6 := range []bool{false, true} {
@@ -71,7 +71,7 @@ func TestInherit(t *testing.T) {
 				f := a.Add(&b, inner, packet.InnerHeader, 50)
 				f.L3, f.L4 = 14, 34
 				wantTTL, wantTOS := uint8(9), uint8(tos)
-				if tos == 255 { // treat it as ARP
+				if tos == 255 { // stands for ARP
 					f.L3, wantTTL, wantTOS = 0, 61, 0
 				}
 				if reason := build(t, p).Push(f, 7, 1, InnerTOS(f), nil); reason != packet.DropNone {
@@ -93,8 +93,8 @@ func TestInherit(t *testing.T) {
 	}
 }
 
-// The number of hash values of each next hop is proportional to the number of its
-// entries. The next hop and the source port depend on the same bits of the hash.
+// Each next hop gets hash values in proportion to its number of entries. The next hop and the source
+// port depend on the same bits of the hash.
 func TestSpread(t *testing.T) {
 	for _, nexthops := range [][]uint32{{7}, {7, 8}, {7, 8, 8, 9}, {1, 2, 3}} {
 		s := Spread(nexthops)

@@ -19,7 +19,7 @@ import (
 	"weft/packet/packettest"
 )
 
-// greTerminations has a tunnel of GRE at port 42 and one of ERSPAN at port 43 for all keys.
+// greTerminations has two tunnels that accept all keys: GRE at port 42 and ERSPAN at port 43.
 func greTerminations() *Terminations {
 	t := anyTermination()
 	t.Set(1, &Termination{Port: 42, VNI: AnyVNI, Kind: KindGRE})
@@ -27,8 +27,8 @@ func greTerminations() *Terminations {
 	return t
 }
 
-// slowGRE writes the GRE header, and ERSPAN's, of the datagram number count field by field, from the
-// specifications. The checksum is 0.
+// slowGRE writes the GRE header of datagram number count, and the ERSPAN header behind it. It follows
+// the specifications field by field. The checksum is 0.
 func slowGRE(p *Params, key, count, timestamp uint32) (h []byte) {
 	word := func(v uint32) { h = binary.BigEndian.AppendUint32(h, v) }
 	switch p.Kind {
@@ -135,8 +135,8 @@ func checkGRE(t *testing.T, a *packettest.Arena, table *Terminations, seed int64
 	}
 }
 
-// GRE and ERSPAN write the headers that their specifications describe, and read them again, however
-// the frame is split into header buffer and spans.
+// Push writes the GRE and ERSPAN headers that the specifications describe. Decapsulate reads them,
+// however the frame is divided into header buffer and spans.
 func TestGRE(t *testing.T) {
 	a, table := packettest.NewArena(t, 1<<16), greTerminations()
 	for seed := range int64(1500) {
@@ -150,7 +150,7 @@ func FuzzGRE(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed int64) { checkGRE(t, a, table, seed) })
 }
 
-// gopacket finds the fields that Push has written.
+// gopacket decodes the fields that Push has written.
 func TestGREAsGopacket(t *testing.T) {
 	a := packettest.NewArena(t, 1<<16)
 	inner := innerFrame(t, false, false, 0x41, 200)
@@ -205,7 +205,7 @@ func TestGREAsGopacket(t *testing.T) {
 	}
 }
 
-// Datagrams of hand-made bytes arrive at their tunnel, or are refused under their own reason.
+// Datagrams written by hand arrive in their tunnel, or are dropped for a reason of their own.
 func TestReceivedGRE(t *testing.T) {
 	const (
 		inner   = "020000000001" + "020000000002" + "88b5" + "00112233"
@@ -311,7 +311,7 @@ func unhex(t *testing.T, text string) []byte {
 	return b
 }
 
-// The remote and the key choose the tunnel. GRE and ERSPAN do not share keys.
+// The remote address and the key choose the tunnel. GRE and ERSPAN do not share keys.
 func TestGREKeys(t *testing.T) {
 	a := packettest.NewArena(t, 1<<16)
 	table := NewTerminations()
@@ -349,7 +349,7 @@ func TestGREKeys(t *testing.T) {
 	}
 }
 
-// Every segment of a large frame gets a sequence number and a checksum of its own.
+// Each segment of a large frame gets its own sequence number and checksum.
 func TestGREOfSegments(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	p := params4

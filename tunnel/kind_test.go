@@ -35,7 +35,7 @@ func randomOptions(rng *rand.Rand, n int) (options []byte, critical bool) {
 	return options, critical
 }
 
-// slowHeader writes a tunnel header field by field, from the specifications.
+// slowHeader writes a tunnel header field by field, as the specifications say.
 func slowHeader(kind Kind, vni uint32, x *Fields, critical bool) []byte {
 	h := []byte{0, 0, 0, 0, byte(vni >> 16), byte(vni >> 8), byte(vni), 0}
 	id, flags, oam := uint16(x.Meta>>48), byte(x.Meta>>40), x.Meta>>16&1 != 0
@@ -61,7 +61,7 @@ func slowHeader(kind Kind, vni uint32, x *Fields, critical bool) []byte {
 	return h
 }
 
-// slowWords returns the tunnel words of the frame that slowHeader describes.
+// slowWords returns the tunnel words for the header that slowHeader writes.
 func slowWords(p *Params, kind Kind, vni uint32, x *Fields, critical bool) (words [flowtable.TunnelWords]uint64) {
 	words[0] = uint64(vni)
 	if p.Local.Is4() {
@@ -135,8 +135,8 @@ func checkKind(t *testing.T, a *packettest.Arena, seed int64) {
 	}
 }
 
-// Every kind writes the header that its specification describes, and reads it again, however
-// the frame is split into header buffer and spans.
+// For each kind, Push writes the header that the specification describes, and Decapsulate reads it,
+// however the frame is divided into header buffer and spans.
 func TestKinds(t *testing.T) {
 	a := packettest.NewArena(t, 1<<18)
 	for seed := range int64(6000) {
@@ -150,7 +150,7 @@ func FuzzKinds(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed int64) { checkKind(t, a, seed) })
 }
 
-// Malformed headers are refused, each under its own reason.
+// Malformed headers are refused, each for a drop reason of its own.
 func TestMalformedHeaders(t *testing.T) {
 	inner := innerFrame(t, false, false, 0, 300)
 	option := func(length byte) uint64 { return 0x0102_0300<<32 | uint64(length)<<32 } // of 4 bytes and length words
@@ -204,7 +204,7 @@ func TestMalformedHeaders(t *testing.T) {
 	}
 }
 
-// A datagram that ends within its options is refused.
+// A datagram that ends in the middle of its options is refused.
 func TestTruncatedOptions(t *testing.T) {
 	a := packettest.NewArena(t, 1<<18)
 	p := params6
@@ -223,7 +223,7 @@ func TestTruncatedOptions(t *testing.T) {
 	}
 }
 
-// A frame that fits without options may be too long with them.
+// A frame that fits without options may be too long for the MTU with them.
 func TestOptionsCountForTheMTU(t *testing.T) {
 	a := packettest.NewArena(t, 1<<16)
 	p := params4

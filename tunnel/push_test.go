@@ -156,7 +156,7 @@ func TestPushRefuses(t *testing.T) {
 	}
 }
 
-// Without DF every datagram gets a different IPv4 identification.
+// Without DF, each datagram gets another IPv4 identification.
 func TestPushCountsID(t *testing.T) {
 	a := packettest.NewArena(t, 1<<16)
 	p := params4
@@ -238,7 +238,7 @@ func TestEncoding(t *testing.T) {
 	if !got.Parse(buf[6:]) || got != *want || len(buf) != 6+TemplateBytes {
 		t.Errorf("template: got %+v, want %+v", got, want)
 	}
-	for range 10000 { // Push does not panic with any template that Parse accepts
+	for range 10000 { // Push must not panic with any template that Parse accepts
 		bad := append([]byte(nil), buf[6:]...)
 		bad[rng.Intn(len(bad))] = byte(rng.Int())
 		bad[8+rng.Intn(12)] = byte(rng.Intn(100))

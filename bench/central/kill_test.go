@@ -16,8 +16,7 @@ import (
 	"weft/central/wire"
 )
 
-// TestMain runs the tests, or one of the central processes, which are processes of the
-// test binary.
+// TestMain runs the tests. The test binary is also the program of the central processes.
 func TestMain(m *testing.M) {
 	if file := os.Getenv(ConfigVariable); file != "" {
 		fmt.Fprintln(os.Stderr, Serve(file))
@@ -35,9 +34,8 @@ func testOptions(t *testing.T) Options {
 		Length: 5 * time.Second, Dir: t.TempDir(), AgentFiles: true, Seed: uint64(time.Now().UnixNano()), Limit: 20 * time.Second, Log: t.Logf}
 }
 
-// Every host reaches the expected state although centrals and agents are killed. No
-// acknowledged write is lost. No two hosts have the same port under the same
-// generation.
+// Centrals and agents are killed. Every host still reaches the expected state. No acknowledged write
+// is lost, and no two hosts have the same port in the same generation.
 func TestKillsLoseNothing(t *testing.T) {
 	o := testOptions(t)
 	t.Log("seed", o.Seed)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Ports that never answered count in the quantiles, as late as possible.
+// In quantiles, ports that never answered count as very late.
 func TestQuantilesCountWhatNeverCame(t *testing.T) {
 	list := WithNever([]time.Duration{3, 1, 2}, 2)
 	for share, want := range map[float64]time.Duration{0: 1, 0.5: 3, 0.7: never, 1: never} {

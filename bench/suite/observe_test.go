@@ -4,7 +4,7 @@ package main
 
 import "testing"
 
-// bookSamples assigns each sample to a component, and to user or kernel time.
+// bookSamples counts each sample for a component, as time in user space or in the kernel.
 func TestBookSamples(t *testing.T) {
 	const text = `   101  ffffffff81c0012a entry_SYSCALL_64_after_hwframe
    101  ffffffff81c00111 syscall_return_via_sysret
@@ -29,7 +29,7 @@ garbage
 	}
 }
 
-// addCalls ignores unknown system calls and counts without a value.
+// addCalls ignores system calls that it does not know and counts without a value.
 func TestAddCalls(t *testing.T) {
 	calls := map[string]uint64{"write": 1}
 	const text = "# started\n\n120,,raw_syscalls:sys_enter,1,100.00,,\n7,,syscalls:sys_enter_write,1,100.00,,\n<not supported>,,syscalls:sys_enter_sendto,0,100.00,,\n"

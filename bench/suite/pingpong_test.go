@@ -11,8 +11,8 @@ import (
 	"weft/internal/waitfor"
 )
 
-// A lost datagram does not stop a measurement of round trips: read returns, although the
-// Go runtime interrupts its system call again and again.
+// A lost datagram does not stop a measurement of round trips. Although the Go runtime interrupts the
+// system call again and again, read returns.
 func TestReadOfALostDatagram(t *testing.T) {
 	e, err := newEndpointSocket()
 	if err != nil {

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// The error text of a failed command is one line of limited length, whatever the
-// program printed.
+// The error of a failed command is one line of limited length, whatever the command has printed.
 func TestFailuresAreBrief(t *testing.T) {
 	_, err := command(nil, "sh", "-c", "echo begin; for i in $(seq 1000); do echo line; done; echo the end; exit 3")
 	if err == nil || !strings.HasSuffix(err.Error(), "line the end") || strings.Contains(err.Error(), "\n") || len(err.Error()) > 500 {

@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// limited ends a turn that hangs and returns an error. The turn cannot start programs
-// any more.
+// limited ends a turn that hangs, and returns an error. The turn then cannot start programs any more.
 func TestTurnIsLimited(t *testing.T) {
 	for name, c := range map[string]struct {
 		cancel bool
@@ -61,11 +60,11 @@ func TestTurnIsLimited(t *testing.T) {
 	}
 }
 
-// A started program survives the end of the thread that called start.
+// A program keeps running when the thread that has called start ends.
 func TestProgramsOutliveThreads(t *testing.T) {
 	r := &run{dir: t.TempDir()}
 	defer r.end()
-	const threads = 4 // one of these threads may be the process's first thread, which never ends
+	const threads = 4 // one of them may be the process's first thread, which never ends
 	started := make(chan *process, threads)
 	var all sync.WaitGroup
 	all.Add(threads)
@@ -78,7 +77,7 @@ func TestProgramsOutliveThreads(t *testing.T) {
 			}
 			started <- p
 			all.Done()
-			all.Wait() // all goroutines wait, so that each has its own thread
+			all.Wait() // while all goroutines wait, each has a thread of its own
 		}()
 	}
 	all.Wait()

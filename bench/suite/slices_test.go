@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// The result for an attack that leaves three quarters of the rate is 0.75, although the
-// machine becomes slower by half in the midst of the slices.
+// An attack leaves three quarters of the rate. The result is 0.75, although the machine becomes slower
+// by half in the middle of the measurement.
 func TestSlicesAcrossASlowerMachine(t *testing.T) {
 	var a attackReport
 	turns := 0

@@ -42,8 +42,8 @@ func TestMix(t *testing.T) {
 	}
 }
 
-// checkSchedule checks that at every look at the clock, the number of sent frames is
-// exactly the number that the rate permits.
+// checkSchedule checks the number of sent frames at each look at the clock. It must be exactly what
+// the rate permits.
 func checkSchedule(t *testing.T, s *Spec, looks []time.Duration) {
 	t.Helper()
 	plan := newSchedule(s)
@@ -53,7 +53,7 @@ func checkSchedule(t *testing.T, s *Spec, looks []time.Duration) {
 		for plan.due() <= at && !plan.finished() {
 			plan.sent()
 		}
-		for { // slow reference: one frame at a time
+		for { // slow reference: counts one frame at a time
 			used := float64(frames)
 			rate := s.PerSecond
 			if s.BitsPerSecond > 0 {
@@ -112,7 +112,7 @@ func FuzzSchedule(f *testing.F) {
 	})
 }
 
-// slowTally remembers every sequence number.
+// slowTally remembers all sequence numbers, to check tally.
 type slowTally struct {
 	tally
 	stamps map[uint64]bool
@@ -145,8 +145,8 @@ func FuzzTally(f *testing.F) {
 		fast, slow := newTally(), &slowTally{stamps: map[uint64]bool{}}
 		at := int64(0)
 		for i := 0; i+1 < min(len(steps), 200); i += 2 {
-			// The sequence number moves forwards and backwards, mostly a little, sometimes
-			// by half the window of the tally.
+			// The sequence number moves forwards and backwards. It mostly moves a little, and
+			// sometimes by half the window of the tally.
 			if at += int64(int8(steps[i+1])); steps[i] > 200 {
 				at += int64(int8(steps[i+1])) * window / 200
 			}
@@ -162,7 +162,7 @@ func FuzzTally(f *testing.F) {
 	})
 }
 
-// The library gopacket decodes raw frames as UDP over IPv4.
+// gopacket decodes raw frames as UDP over IPv4.
 func TestRawFrames(t *testing.T) {
 	a, b := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
 	f := newFramer(a, b, true, 40_000)
@@ -195,7 +195,7 @@ func TestRawFrames(t *testing.T) {
 	}
 }
 
-// nowhere is a transport that discards frames. It always receives the same frames.
+// nowhere is a transport that discards the frames it sends and always receives the same ones.
 type nowhere struct {
 	framer
 	frames [][]byte
@@ -230,8 +230,7 @@ func TestNoAllocations(t *testing.T) {
 	}
 }
 
-// blockedTransport is a transport that accepts no frame before the end of the
-// measurement.
+// blockedTransport is a transport that accepts no frames until the measurement ends.
 type blockedTransport struct {
 	nowhere
 	delay time.Duration
@@ -247,7 +246,7 @@ func (l *blockedTransport) send(frames [][]byte) (int, error) {
 	return len(frames), nil
 }
 
-// Only a sender with a configured rate catches up after a delay.
+// After a delay, only a sender with a configured rate catches up.
 func TestLateSendersCatchUp(t *testing.T) {
 	const length = 20 * time.Millisecond
 	for _, c := range []struct {
@@ -269,7 +268,7 @@ func TestLateSendersCatchUp(t *testing.T) {
 	}
 }
 
-// The histogram in a result decodes to the recorded histogram.
+// Decoding the histogram in a result gives the histogram that was recorded.
 func TestLatency(t *testing.T) {
 	h := newHistogram()
 	for i := range int64(1000) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Check returns an error of one line that names the invalid field.
+// Check returns an error of one line, which names the invalid field.
 func TestSpecRefuses(t *testing.T) {
 	for _, c := range []struct {
 		spec Spec

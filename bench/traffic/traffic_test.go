@@ -21,13 +21,13 @@ import (
 	"weft/internal/testnet"
 )
 
-// The tests run a server process in each of the namespaces a and b. The test itself
-// forwards frames between both, and loses, repeats or delays frames as a test wants:
+// Each of the namespaces a and b has a server process. The test itself forwards frames between them.
+// It can lose, repeat or delay frames:
 //
 //	a ──veth── middle (the test) ──veth── b
 //	10.77.0.1                     10.77.0.2
 //
-// The test sends orders to the server in a over a unix socket.
+// The test gives orders to the server in a over a unix socket.
 
 const serveVariable = "WEFT_TRAFFIC_TEST_SERVE"
 
@@ -42,8 +42,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serveForTest runs a server. Its arguments are the link and the addresses to listen
-// on.
+// serveForTest runs a server. Its arguments are the link and the addresses on which the server
+// listens.
 func serveForTest(words []string) error {
 	server := &Server{Link: words[0], Log: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 	errs := make(chan error)
@@ -63,8 +63,7 @@ type rig struct {
 	mangle mangler
 }
 
-// mangler returns the frames that are forwarded in place of data frame n of one
-// direction.
+// mangler returns the frames to forward in place of data frame n of one direction.
 type mangler func(n int, frame []byte) [][]byte
 
 func newRig(t *testing.T, mangle mangler) *rig {
@@ -172,7 +171,7 @@ func (r *rig) carry(from, to int, stop chan struct{}) {
 			continue
 		}
 		out := [][]byte{buf[:k]}
-		// UDP datagrams and raw frames have the stamp at the same offset.
+		// The stamp has the same offset in UDP datagrams and in raw frames.
 		const at = frameHeaders
 		if kind := byte(0); k >= at+stampLen && buf[12] == 8 && buf[23] == 17 {
 			if kind = stamp(buf[at:]).kind(); kind == kindData || kind == kindRequest {
@@ -211,8 +210,7 @@ func mean(m Mix, frames uint64) (bytes uint64) {
 	return bytes
 }
 
-// Without loss, the receiver counts exactly the sent frames and bytes, without the
-// warm-up.
+// Without loss, the receiver counts exactly the frames and bytes that were sent after the warm-up.
 func TestCountsAreExact(t *testing.T) {
 	r := newRig(t, nil)
 	small, frames := Mix{{30, 2}, {900, 1}}, imix
@@ -248,8 +246,8 @@ func TestCountsAreExact(t *testing.T) {
 	}
 }
 
-// A measurement that is stopped early returns what was measured until then, in each
-// direction and mode. Without a measured interval it fails.
+// A measurement that is stopped early returns what it has measured so far, in each direction and mode.
+// If it has measured nothing yet, it fails.
 func TestStopEarly(t *testing.T) {
 	r := newRig(t, nil)
 	for _, s := range []Spec{
@@ -309,7 +307,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// The counters of lost, duplicate and reordered frames are exact.
+// The numbers of lost, duplicate and reordered frames are exact.
 func TestLossAndReordering(t *testing.T) {
 	held := [][]byte{}
 	newMangler := func() mangler {
@@ -337,7 +335,7 @@ func TestLossAndReordering(t *testing.T) {
 	}
 }
 
-// A request without a response counts as lost and is not repeated.
+// A request without a response counts as lost. The client does not repeat it.
 func TestLostRequests(t *testing.T) {
 	r := newRig(t, func(n int, f []byte) [][]byte {
 		if n == 3 {
@@ -351,7 +349,7 @@ func TestLostRequests(t *testing.T) {
 	}
 }
 
-// A measurement that fails returns at once. Its error is one line that names the cause.
+// A measurement that fails returns at once, with an error of one line that names the cause.
 func TestFailures(t *testing.T) {
 	r := newRig(t, nil)
 	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
@@ -374,7 +372,7 @@ func TestFailures(t *testing.T) {
 			t.Errorf("%+v: %v, expected %q", c.client, err, c.word)
 		}
 	}
-	// This server disconnects during a measurement.
+	// This server closes its connection during a measurement.
 	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "dies"))
 	if err != nil {
 		t.Fatal(err)
@@ -413,7 +411,7 @@ func closedConn(t *testing.T) net.Conn {
 	return c
 }
 
-// The client's error says if the server speaks another protocol.
+// If the server speaks another protocol, the client's error says so.
 func TestAnotherProgramAnswers(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"weft/central/wire"
 )
 
-// A busy central is asked again, in this case because there is no other one.
+// A busy central is asked again if there is no other one.
 func TestBusyCentralIsAskedAgain(t *testing.T) {
 	c, err := New([]string{"unix:" + t.TempDir() + "/none"}, insecure.NewCredentials())
 	if err != nil {

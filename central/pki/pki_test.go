@@ -24,7 +24,7 @@ func testCA(t *testing.T) *CA {
 	return ca
 }
 
-// The function holder issues a certificate and saves it in files.
+// holder issues a certificate, saves it in files and returns the keys that use these files.
 func holder(t *testing.T, ca *CA, name string, role Role) *Keys {
 	t.Helper()
 	key, csr, err := NewKey("127.0.0.1")
@@ -46,8 +46,8 @@ func holder(t *testing.T, ca *CA, name string, role Role) *Keys {
 	return k
 }
 
-// shake performs a TLS handshake between server and client. It returns the name of the
-// client that the server has verified, and the error of each end.
+// shake performs a TLS handshake between server and client. It returns the name of the client, as the
+// server has verified it, and the error of each end.
 func shake(server, client *tls.Config) (peer string, serverErr, clientErr error) {
 	a, b := net.Pipe()
 	defer a.Close()
@@ -68,8 +68,7 @@ func shake(server, client *tls.Config) (peer string, serverErr, clientErr error)
 	}()
 	c := tls.Client(b, client)
 	if clientErr = c.Handshake(); clientErr == nil {
-		// If the server refuses the client's certificate, the client learns this only
-		// when it reads.
+		// A client whose certificate the server refuses learns this only when it reads.
 		_, clientErr = c.Read(make([]byte, 1))
 	} else {
 		b.Close()
@@ -89,7 +88,7 @@ func TestHandshake(t *testing.T) {
 		name           string
 		server, client *tls.Config
 		seen           string
-		words          string // text in the error of one end; "" means that no error is expected
+		words          string // text in the error of one end; "": no error is expected
 	}{
 		{"host to central", central.Server(), host.Client(), "h1", ""},
 		{"central to central", central.Server(), central.Client(), "a", ""},
@@ -122,7 +121,7 @@ func (w *writes) Write(b []byte) (int, error) {
 	return w.Conn.Write(b)
 }
 
-// A central's first message to a host goes in one record, which is one system call.
+// A central's first message to a host is a single TLS record, which takes one system call.
 func TestCentralSendsLargeRecords(t *testing.T) {
 	ca := testCA(t)
 	a, b := net.Pipe()
@@ -151,8 +150,8 @@ func TestCentralSendsLargeRecords(t *testing.T) {
 	}
 }
 
-// Server and client use replaced files without a restart. While the files have a
-// certificate and a key that do not match, they keep the old ones.
+// Server and client use files that were replaced, without a restart. While the certificate and the key
+// in the files do not match, they keep the previous ones.
 func TestKeysReload(t *testing.T) {
 	ca := testCA(t)
 	central, host := holder(t, ca, "a", Central), holder(t, ca, "h1", Host)
@@ -230,8 +229,8 @@ func TestSign(t *testing.T) {
 	}
 }
 
-// A renewed certificate is valid from the same time on as the old one. A clock that is
-// ahead when the certificate is renewed therefore does no harm.
+// A renewed certificate is valid from the same time on as the old one. It is therefore valid at once,
+// even if the clock was ahead when it was renewed.
 func TestRenew(t *testing.T) {
 	ca := testCA(t)
 	_, csr, err := NewKey()

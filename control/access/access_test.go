@@ -20,7 +20,7 @@ import (
 
 const testPatience = 30 * time.Second
 
-// pipes is a net.Listener for connections with invented remote addresses.
+// pipes is a net.Listener for connections whose remote addresses the test chooses.
 type pipes struct {
 	addr  net.Addr
 	conns chan net.Conn
@@ -69,7 +69,7 @@ type addressed struct {
 
 func (a addressed) RemoteAddr() net.Addr { return a.addr }
 
-// socketPair returns a TCP connection, which buffers bytes, unlike net.Pipe.
+// socketPair returns both ends of a TCP connection. Unlike net.Pipe, it buffers bytes.
 func socketPair(t *testing.T) (a, b net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -95,7 +95,7 @@ var testRoutes = map[string]Route{
 	"GET /dump":    {Role: Read, Expensive: true},
 }
 
-// testServers serves the routes of testRoutes over a fake vsock listener.
+// testServers serves testRoutes over a simulated vsock listener.
 func testServers(t *testing.T, allow map[uint32]Role, handle func(m *Mux)) (*Servers, *pipes) {
 	t.Helper()
 	fake := newPipes(&vsock.Addr{ContextID: 1, Port: 9})
@@ -149,9 +149,8 @@ func ask(t *testing.T, c *http.Client, method, path, body string) (int, string) 
 	return resp.StatusCode, string(text)
 }
 
-// Over vsock, the host of this machine has every permission. Guests and processes of
-// this machine have only the roles that the policy lists for their CID. By default they
-// have none.
+// Over vsock, the host of this machine may do everything. Guests, and processes of this machine, have
+// only the roles that the policy lists for their CID (vsock address). By default they have none.
 func TestVsockRoles(t *testing.T) {
 	_, fake := testServers(t, map[uint32]Role{5: Read, 7: Write, 8: None}, nil)
 	for _, c := range []struct {

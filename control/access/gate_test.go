@@ -74,8 +74,8 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	}
 }
 
-// A peer with busy connections gets at most half of a listener's connections. The
-// refusal names the peer and the limit.
+// A peer whose connections are busy gets at most half of a listener's connections. The refusal names
+// the peer and the limit.
 func TestBusyPeerLeavesConnections(t *testing.T) {
 	release := make(chan struct{})
 	s, fake := testServers(t, map[uint32]Role{5: Read, 6: Read}, func(m *Mux) {
@@ -92,7 +92,7 @@ func TestBusyPeerLeavesConnections(t *testing.T) {
 		if _, err := io.WriteString(c, "GET /look HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 			t.Fatal(err)
 		}
-		// wait, because the gate closes connections without a request first
+		// Wait: the gate first closes connections without a request.
 		waitFor(t, "each request is in progress", func() bool {
 			gate.mu.Lock()
 			defer gate.mu.Unlock()
@@ -129,7 +129,7 @@ func TestBusyPeerLeavesConnections(t *testing.T) {
 	}
 }
 
-// A closed connection frees its slot, its quota and its refusal exactly once.
+// A connection that closes gives back its slot, its quota and its refusal exactly once.
 func TestGateForgetsClosedConnections(t *testing.T) {
 	g := newGate("test", 8)
 	for i := range 100 {
@@ -161,8 +161,8 @@ func TestGateForgetsClosedConnections(t *testing.T) {
 	}
 }
 
-// When no descriptor is free, a listener accepts connections with its reserve, and
-// after that waits for free descriptors.
+// When no descriptor is free, a listener accepts connections with its reserve. When the reserve is
+// used, it waits for free descriptors.
 func TestAcceptOutlivesWantOfDescriptors(t *testing.T) {
 	fake := newPipes(&vsock.Addr{})
 	reserve := newReserve(1)
@@ -203,8 +203,8 @@ func TestAcceptOutlivesWantOfDescriptors(t *testing.T) {
 	}
 }
 
-// A body that exceeds its limit is refused with a one-line error. A request that has
-// ended releases its memory. One peer gets at most half of the quota.
+// A body that exceeds its limit is refused with an error of one line. When a request ends, it releases
+// its memory. One peer gets at most half of the memory.
 func TestBodies(t *testing.T) {
 	read := make(chan error, 1)
 	s, _ := testServers(t, nil, func(m *Mux) {
@@ -239,7 +239,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// The deadline of a transfer is a fixed time (patience) plus its length divided by
+// The deadline of a transfer is a fixed time (patience) plus the time that its length takes at
 // minRate.
 func TestDeadlinesMoveWithBytes(t *testing.T) {
 	now := time.Now()
@@ -253,7 +253,7 @@ func TestDeadlinesMoveWithBytes(t *testing.T) {
 	}
 }
 
-// One peer's thousand expensive requests do not delay another peer.
+// A thousand expensive requests of one peer do not delay another peer.
 func TestExpensiveRequestsTakeTurns(t *testing.T) {
 	w := newWork("test")
 	working, most, done := make(chan struct{}, 1000), 0, make(chan error, 1000)
@@ -314,7 +314,7 @@ func TestDescriptorsAreRaised(t *testing.T) {
 	}
 }
 
-// Prometheus scrapers that do not read their response do not delay other scrapers.
+// Prometheus servers that do not read their responses do not delay others.
 func TestScrapersThatDoNotRead(t *testing.T) {
 	s, _ := testServers(t, nil, nil)
 	work := newWork("test")

@@ -25,8 +25,8 @@ func TestDoPassesOn(t *testing.T) {
 	}
 }
 
-// An abandoned request continues in the background. The error that its client gets
-// names the cause of the delay.
+// An abandoned request continues in the background. The error for its client names what delays the
+// request.
 func TestDoSaysWhatIsWrong(t *testing.T) {
 	r := NewRequests(func() string { return "worker 0 hangs" }, nothingSlow)
 	wait, ended := make(chan struct{}), make(chan struct{})
@@ -47,8 +47,8 @@ func TestDoSaysWhatIsWrong(t *testing.T) {
 	waitfor.True(t, "no abandoned request runs", func() bool { return r.abandoned.Load() == 0 && !r.anyLong() })
 }
 
-// The time limit of a request is long if the request itself, or another one in
-// progress, is long. A change waits for a busy engine, and for an engine that is being replaced.
+// The time limit is long if the request, or another request in progress, is one that takes long. A
+// change also waits for an engine that is busy or being replaced.
 func TestOver(t *testing.T) {
 	const look, waits = false, true
 	var wrong, slow string
@@ -88,7 +88,7 @@ func TestOver(t *testing.T) {
 	}
 }
 
-// When too many abandoned requests still run, new requests are refused.
+// New requests are refused while too many abandoned ones still run.
 func TestMaxAbandoned(t *testing.T) {
 	r := NewRequests(nothingWrong, nothingSlow)
 	r.abandoned.Store(maxAbandoned)

@@ -9,8 +9,7 @@ import (
 	"weft/control/limits"
 )
 
-// One peer gets at most half of the streams. When a stream ends, another peer can use
-// its place.
+// One peer gets at most half of the streams. When one of them ends, another peer can have its place.
 func TestStreamsAreShared(t *testing.T) {
 	s := newStreams()
 	var ends []func()
@@ -64,7 +63,7 @@ func TestStreamsAreShared(t *testing.T) {
 	}
 }
 
-// The limit of a route applies to all peers together.
+// A route's limit is for all peers together.
 func TestRouteServesSoMany(t *testing.T) {
 	s := newStreams()
 	most := &Route{Most: 2}

@@ -25,8 +25,8 @@ func TestSocketIsPrivateAndReplacedWhenDead(t *testing.T) {
 	if _, err := ListenUnix(path, noGroups()); err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "in use") {
 		t.Errorf("a second daemon on the socket: %v", err)
 	}
-	l.(*unixListener).Listener.Close() // leaves the socket file behind, as a killed daemon does
-	own := os.Getgid()                 // a process may give a file to a group other than its own only as root
+	l.(*unixListener).Listener.Close() // leaves the socket file behind, as a daemon does that is killed
+	own := os.Getgid()                 // only root may give a file to a group to which it does not belong
 	for _, c := range []struct {
 		write, read int
 		mode        os.FileMode
@@ -51,7 +51,7 @@ func TestSocketIsPrivateAndReplacedWhenDead(t *testing.T) {
 	}
 }
 
-// A closing listener does not remove the socket file of a newer daemon.
+// A listener that closes does not remove the socket file of a newer daemon.
 func TestSocketOfAnotherStays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	l, err := ListenUnix(path, noGroups())

@@ -32,8 +32,8 @@ type launcher struct {
 	started  []*enginetest.Engine
 	failures int                // number of calls of Spawn that will fail
 	refusals int                // number of calls of Rehearse that will fail
-	leftover *enginetest.Engine // engine that Connect returns even if it has ended; may be nil
-	// rehearsals has the serving engine of each call of Rehearse.
+	leftover *enginetest.Engine // engine that Connect returns, even one that has ended; nil: none
+	// rehearsals has, for each call of Rehearse, the engine that served meanwhile.
 	rehearsals []*enginetest.Engine
 }
 
@@ -85,8 +85,8 @@ func (l *launcher) last() *enginetest.Engine {
 	return l.started[len(l.started)-1]
 }
 
-// rig has the parts of control around the engines (a store, a kernel, a pipeline and
-// ports) without a daemon.
+// rig has the parts of control that surround the engines: a store, a kernel, a pipeline and ports. It
+// has no daemon.
 type rig struct {
 	t             *testing.T
 	configuration change.Configuration
@@ -98,7 +98,7 @@ type rig struct {
 	ports         *ports.Ports
 	engines       *Engines
 	spinUS        int      // setting of the engines
-	delays        []string // reasons for which the starts have waited
+	delays        []string // reasons why starts have waited
 	giveUp        bool     // the start ends at the first delay
 	stop          context.CancelFunc
 	done          sync.WaitGroup
@@ -212,7 +212,7 @@ func (r *rig) knows(key flowtable.Key) (known bool) {
 	return known
 }
 
-// A dead engine is replaced, even if some attempts fail. Megaflows and counts stay.
+// A dead engine is replaced, even if some attempts fail. Megaflows and counts are kept.
 func TestDeadEngineIsReplaced(t *testing.T) {
 	r := newRig(t)
 	key, first := r.frame(), r.launcher.last()
@@ -235,7 +235,8 @@ func TestDeadEngineIsReplaced(t *testing.T) {
 	}
 }
 
-// A shutdown while no engine can be started saves the tracked connections of the dead engine.
+// The daemon stops while no engine can be started. It saves the tracked connections of the dead
+// engine.
 func TestStopWithoutEngineSavesConnections(t *testing.T) {
 	r := newRig(t)
 	r.launcher.mu.Lock()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// upgrade makes the next control process one of another build.
+// upgrade makes the next control process a different build.
 func upgrade(t *testing.T) {
 	before := buildID
 	buildID = func() string { return "another build" }
@@ -22,9 +22,9 @@ func shortPause(t *testing.T) {
 	t.Cleanup(func() { provePause = before })
 }
 
-// The engine of another build, or with other settings, forwards until the next engine has
-// shown that it can start. The tracked connections stay. A start of the proven engine that
-// fails all the same is tried again.
+// The running engine is of another build or has other settings. It forwards until the next engine has
+// shown in a rehearsal that it can start. The tracked connections are kept. If the start after a
+// rehearsal fails all the same, control tries again.
 func TestDifferentEngineIsReplaced(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, r *rig){
 		"other build":    func(t *testing.T, _ *rig) { upgrade(t) },
@@ -71,8 +71,8 @@ func TestDifferentEngineIsReplaced(t *testing.T) {
 	}
 }
 
-// If control gives up while no engine can be started, requests can still read the counters of
-// the old engine.
+// Control gives up while no engine can be started. Requests can still read the counters of the old
+// engine.
 func TestMemoryStaysAfterGivingUp(t *testing.T) {
 	r := newRig(t)
 	r.frame()
@@ -86,8 +86,8 @@ func TestMemoryStaysAfterGivingUp(t *testing.T) {
 	r.pipeline.Workers().Statistics(0, 0)
 }
 
-// Control ends while no engine can be started in place of a halted one. The next control
-// process, of either build, replaces the halted engine, and keeps its megaflows and counts.
+// Control ends while it cannot start an engine in place of a halted one. The next control process, of
+// either build, replaces the halted engine and keeps its megaflows and counts.
 func TestHaltedEngineIsReplaced(t *testing.T) {
 	for name, next := range map[string]func(t *testing.T){"upgrade": func(*testing.T) {}, "return": func(*testing.T) { buildID = readBuildID }} {
 		t.Run(name, func(t *testing.T) {
@@ -117,7 +117,8 @@ func TestHaltedEngineIsReplaced(t *testing.T) {
 	}
 }
 
-// If the old engine dies while the next one cannot start, control starts an engine anyway.
+// The old engine dies while the next one cannot start. Control then starts an engine without a
+// rehearsal.
 func TestOldEngineDiesMeanwhile(t *testing.T) {
 	r := newRig(t)
 	first := r.launcher.last()

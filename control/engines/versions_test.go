@@ -22,9 +22,9 @@ import (
 	"weft/internal/testnet"
 )
 
-// record is a line of a recorded hand-over: a request that an engine of an earlier version
-// keeps, and the kinds of its descriptors. The recorded engine had the vhost-user ports vm1
-// and vm2 with running guests, and the tap t3. Its control process had been killed.
+// record is a line of a recorded hand-over. It has a request that an engine of an earlier version
+// keeps, and the kinds of its descriptors. The recorded engine had the vhost-user ports vm1 and vm2
+// with running guests, and the tap t3. Its control process had been killed.
 type record struct {
 	Request engine.Request `json:"request"`
 	FDs     []struct {
@@ -50,7 +50,7 @@ func readRecords(t *testing.T, file string) (records []record) {
 	return records
 }
 
-// kept makes descriptors of the recorded kinds. The other ends of sockets stay open.
+// kept opens descriptors of the recorded kinds. The other ends of sockets stay open.
 func (r *record) kept(t *testing.T) engine.Kept {
 	t.Helper()
 	k := engine.Kept{Request: r.Request}
@@ -95,9 +95,9 @@ func listen(t *testing.T) (int, error) {
 	return unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3)
 }
 
-// Control understands the requests that an engine of an earlier version keeps: the engine
-// of this version gets the same devices, and guests go on without a new connection. Each
-// file is a recording of an engine of the version in its name.
+// Control understands the requests that an engine of an earlier version keeps. The new engine gets the
+// same devices, and guests need not connect again. Each file is a recording of an engine of the
+// version in its name.
 func TestEngineOfEarlierVersion(t *testing.T) {
 	for _, version := range []string{"0.1", "0.2-545dbf76"} {
 		t.Run(version, func(t *testing.T) {
@@ -139,8 +139,8 @@ func TestEngineOfEarlierVersion(t *testing.T) {
 	}
 }
 
-// A device's further descriptors, which earlier versions do not know, follow its other ones.
-// Without the device they are closed.
+// A device may have further descriptors, which earlier versions do not know. They follow the others.
+// If there is no device for them, they are closed.
 func TestFurtherDescriptors(t *testing.T) {
 	r := newRig(t)
 	r.die()
@@ -173,7 +173,7 @@ func TestFurtherDescriptors(t *testing.T) {
 	r.begin()
 }
 
-// sameDevice checks that a device was attached with everything that the record has of it.
+// sameDevice checks that a device was attached with everything that its record has.
 func sameDevice(t *testing.T, want, got *engine.Attach) {
 	t.Helper()
 	if got == nil || got.Kind != want.Kind || got.Name != want.Name {

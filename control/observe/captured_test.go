@@ -18,7 +18,7 @@ type noNames struct{}
 func (noNames) PortByName(string) (uint32, bool) { return 0, false }
 func (noNames) PortName(uint32) (string, bool)   { return "", false }
 
-// A frame's match has exactly the frame's fields.
+// The match of a frame has exactly the fields that the frame has.
 func TestFrameMatch(t *testing.T) {
 	udp := workertest.UDPKey(1, 1, 2, 9)
 	icmp, tagged := udp, udp

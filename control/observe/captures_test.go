@@ -23,7 +23,7 @@ func newTestCaptures(t *testing.T) (*Captures, *testEngine, *testWorkers) {
 	return NewCaptures(e, slog.New(slog.DiscardHandler)), e, w
 }
 
-// A client that does not read its capture loses frames, and is told their number.
+// A client that does not read its capture loses frames, and learns how many.
 func TestCaptureLoses(t *testing.T) {
 	c, _, w := newTestCaptures(t)
 	s, err := c.Begin(datapath.Capture{Kind: datapath.CaptureDrops})
@@ -84,7 +84,7 @@ func TestCapturesAreLimited(t *testing.T) {
 	}
 }
 
-// A client can end its capture, however fast frames arrive.
+// A client can end its capture even if frames arrive without a pause.
 func TestCaptureTurnIsBounded(t *testing.T) {
 	c, _, w := newTestCaptures(t)
 	s := &Session{frames: make(chan datapath.Captured, captureBacklog)}

@@ -15,8 +15,8 @@ import (
 	"weft/internal/shm"
 )
 
-// testEngine is an Engine with one worker, which the test simulates. It records the
-// captures that are set.
+// testEngine is an Engine with one worker, which the test simulates. It records the captures that
+// control sets.
 type testEngine struct {
 	mu      sync.RWMutex
 	workers Workers

@@ -11,8 +11,7 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// A client that does not read is told the number of lost events. It does not delay
-// changes of flows.
+// A client that does not read loses events and learns how many. It does not delay changes of flows.
 func TestMonitorLoses(t *testing.T) {
 	var all Monitors
 	who := NewMonitor(openflow.FlowMod{Table: openflow.TableAll})
@@ -41,7 +40,8 @@ func TestMonitorLoses(t *testing.T) {
 	}
 }
 
-// A monitor gets only the flows that it selects. Its reader describes the flow as it was at the event.
+// A monitor gets only the flows that it selects. It describes a flow as the flow was at the event, not
+// as it is when the event is read.
 func TestMonitorChooses(t *testing.T) {
 	var all Monitors
 	who := NewMonitor(openflow.FlowMod{Table: 3})
@@ -66,7 +66,7 @@ func TestMonitorChooses(t *testing.T) {
 	}
 }
 
-// The first Update sends the states of all ports. Later calls send only changes.
+// The first Update sends the states of all ports, and later ones only changes.
 func TestPortStates(t *testing.T) {
 	var p PortStates
 	var got []string

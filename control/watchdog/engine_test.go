@@ -26,8 +26,7 @@ import (
 	"weft/port/porttest"
 )
 
-// TestMain also runs as the engine: the test binary starts itself, with devices that
-// hang on command.
+// TestMain also runs as the engine. The test binary starts itself, with devices that hang on command.
 func TestMain(m *testing.M) {
 	if len(os.Args) < 4 || os.Args[1] != "engine" {
 		os.Exit(m.Run())
@@ -43,8 +42,8 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// hangingRx is a receive queue that hangs the worker when it reads a byte from its
-// pipe: b blocks in a system call, l loops.
+// hangingRx is a receive queue that hangs the worker when a byte arrives in its pipe. At b, it blocks
+// in a system call. At l, it loops.
 type hangingRx struct {
 	port.Rx
 	fd int
@@ -76,7 +75,7 @@ func openHanging(_ []byte, fds []int) (port.Device, error) {
 	return &hangingDevice{porttest.New(1, porttest.Options{Polled: true}), fds[0]}, nil
 }
 
-// openStuck opens a port and never returns, so that the engine's server hangs.
+// openStuck opens a port and never returns, so the engine's server hangs.
 func openStuck([]byte, []int) (port.Device, error) { select {} }
 
 var testSizes = datapath.Sizes{
@@ -93,7 +92,8 @@ type hanging struct {
 	core   int
 }
 
-// newHanging starts an engine. The descriptors in open stay open in it, as duplicates.
+// newHanging starts an engine. The engine gets duplicates of the descriptors in open, which stay open
+// in it.
 func newHanging(t *testing.T, spinUS int, open ...int) *hanging {
 	t.Helper()
 	exe, err := os.Executable()
@@ -146,7 +146,7 @@ func (h *hanging) watch() (found Hang, ok bool) {
 		f, ok := Watch(h.engine)
 		c <- result{f, ok}
 	}()
-	for range 600 { // a minute in which this process runs: the machine may stand still
+	for range 600 { // count only time in which this process runs: the machine may stand still
 		select {
 		case r := <-c:
 			return r.Hang, r.ok
@@ -184,7 +184,7 @@ func (h *hanging) want(found Hang, states string) {
 	}
 }
 
-// The watchdog detects a blocked worker, and the queue that it was using.
+// The watchdog detects a worker that is blocked, and the queue that the worker was handling.
 func TestBlockedWorker(t *testing.T) {
 	h := newHanging(t, 50)
 	h.tell("b")
@@ -192,8 +192,8 @@ func TestBlockedWorker(t *testing.T) {
 	h.want(found, "SD")
 }
 
-// The watchdog detects a looping worker by its CPU time. On a shared core this takes
-// longer.
+// The watchdog detects a worker that loops, by its CPU time. This takes longer if the worker shares
+// its core.
 func TestLoopingWorker(t *testing.T) {
 	h := newHanging(t, 50)
 	h.tell("l")
@@ -201,7 +201,7 @@ func TestLoopingWorker(t *testing.T) {
 	h.want(found, "R")
 }
 
-// An engine with a hung worker can end during a request.
+// An engine whose worker hangs can be ended during a request.
 func TestRequestOfHungEngineEnds(t *testing.T) {
 	h := newHanging(t, 50)
 	h.tell("b")
@@ -232,21 +232,21 @@ func TestRequestOfHungEngineEnds(t *testing.T) {
 		if err == nil {
 			break
 		}
-		// a killed process may take longer to end than Kill waits
+		// A killed process may need more time to end than Kill waits.
 		if !errors.Is(err, engine.ErrStuck) || time.Now().After(end) {
 			t.Fatal(err)
 		}
 	}
 }
 
-// A worker stopped by a debugger counts as hung.
+// A worker that a debugger has stopped counts as hung.
 func TestStoppedThread(t *testing.T) {
 	h := newHanging(t, 50)
 	tid := int(h.engine.Workers[0].InHand.Thread)
 	stopped, done := make(chan error), make(chan struct{})
 	defer close(done)
 	go func() {
-		runtime.LockOSThread() // the ptrace tracer is this thread, which ends with the goroutine
+		runtime.LockOSThread() // this thread is the tracer, and ends with the goroutine
 		err := unix.PtraceSeize(tid)
 		if err == nil {
 			err = unix.PtraceInterrupt(tid)
@@ -263,11 +263,11 @@ func TestStoppedThread(t *testing.T) {
 	}
 }
 
-// The watchdog detects a server that does not answer, and the port of the unanswered
-// request.
+// The watchdog detects a server that does not answer, and the port of the request that it does not
+// answer.
 func TestHungServer(t *testing.T) {
 	var found Hang
-	// On a busy machine, control gives the request up before the watchdog is sure.
+	// On a busy machine, control may give up the request before the watchdog is sure.
 	for hung, end := false, time.Now().Add(5*time.Minute); !hung && time.Now().Before(end); {
 		h := newHanging(t, 50)
 		go func() {
@@ -280,8 +280,8 @@ func TestHungServer(t *testing.T) {
 	}
 }
 
-// The watchdog detects an engine that hangs when control tells it to start its workers.
-// After Condemn, the request ends.
+// An engine hangs when control tells it to start its workers. The watchdog detects it. After Condemn,
+// the request returns.
 func TestEngineHangsInStart(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -322,8 +322,8 @@ func TestSoundWorkers(t *testing.T) {
 	w := newWatch(h.engine)
 	look := func(while time.Duration) {
 		t.Helper()
-		// If a hypervisor takes the core away, the thread looks like an endless loop.
-		// The test fails only at the second false detection.
+		// If a hypervisor takes the core away, the thread looks like an endless loop. Therefore only
+		// the second wrong detection fails the test.
 		stolen := false
 		for end := time.Now().Add(while); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 			found, hung, _ := w.look(uint64(time.Since(w.began)))
@@ -346,8 +346,8 @@ func TestSoundWorkers(t *testing.T) {
 	h.want(found, "SD")
 }
 
-// A killed engine is no hang of its ports, although its last thread is a worker that exits slowly.
-// The kernel closes each packet socket after an RCU grace period.
+// An engine was killed. Its last thread is a worker that exits slowly, because the kernel closes each
+// packet socket only after an RCU grace period. The engine's ports have not made it hang.
 func TestKilledEngineIsNoHangOfItsPorts(t *testing.T) {
 	testnet.NeedsRoot(t, "opens packet sockets, and takes a core away with SCHED_FIFO")
 	var sockets []int
@@ -366,7 +366,7 @@ func TestKilledEngineIsNoHangOfItsPorts(t *testing.T) {
 	if err := unix.Kill(h.engine.PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	for h.otherThreads() > 0 { // the worker, which has no core, is the last thread
+	for h.otherThreads() > 0 { // without a core, the worker is the last thread that exits
 		time.Sleep(time.Millisecond)
 	}
 	time.AfterFunc(50*time.Millisecond, release)
@@ -375,8 +375,7 @@ func TestKilledEngineIsNoHangOfItsPorts(t *testing.T) {
 	}
 }
 
-// otherThreads returns the number of the engine's threads that have not exited, without the
-// worker.
+// otherThreads returns how many of the engine's threads, apart from the worker, have not exited.
 func (h *hanging) otherThreads() (n int) {
 	entries, _ := os.ReadDir(fmt.Sprintf("/proc/%d/task", h.engine.PID))
 	for _, e := range entries {
@@ -397,7 +396,7 @@ func hog(t *testing.T, core int) (release func()) {
 	var stop atomic.Bool
 	go func() {
 		defer close(stopped)
-		runtime.LockOSThread() // without UnlockOSThread, the thread ends when the goroutine ends
+		runtime.LockOSThread() // the thread is never unlocked, so Go ends it with the goroutine
 		err := cpu.Pin(core)
 		if err == nil {
 			err = unix.SchedSetAttr(0, &unix.SchedAttr{Size: unix.SizeofSchedAttr, Policy: unix.SCHED_FIFO, Priority: 1}, 0)

@@ -14,12 +14,12 @@ import (
 
 const testPortA, testPortB = 3, 4
 
-// A probe counts the time in which its thread waits for the lock of a file, or spins for it. It
-// does not count the time in which the thread waits for a core.
+// A probe counts the time in which its thread waits for a file's lock, or spins for it. It does not
+// count the time in which the thread waits for a core.
 func TestProbeCountsLocks(t *testing.T) {
 	const ms = uint64(time.Millisecond)
 	for name, c := range map[string]struct {
-		in     bool          // the thread is in a call since the probe's beginning
+		in     bool          // the thread has been in one call since the probe began
 		locked time.Duration // time of earlier calls
 		probed time.Duration
 		thread thread
@@ -47,8 +47,8 @@ func TestProbeCountsLocks(t *testing.T) {
 	}
 }
 
-// A front end that locks its file again and again, each time for less than an interval of the watchdog, is
-// proven to lock it. One whose file is seldom locked is not.
+// A front end locks its file again and again, each time for less than an interval of the watchdog.
+// This is proven. It is not proven for a front end whose file is seldom locked.
 func TestProbeAddsUpLocks(t *testing.T) {
 	for _, c := range []struct {
 		lock time.Duration
@@ -71,7 +71,7 @@ func TestProbeAddsUpLocks(t *testing.T) {
 	}
 }
 
-// A probe leaves the position of the front end's descriptor as it is, and ends.
+// A probe does not move the position of the front end's descriptor, and it ends.
 func TestProbeChangesNothing(t *testing.T) {
 	fd, err := unix.MemfdCreate("probe", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -112,8 +112,8 @@ func TestProbeChangesNothing(t *testing.T) {
 	}
 }
 
-// A worker hangs while it copies a frame from port A to port B. The front end that locks its file is the
-// owner, on either side. If none does, nothing is proven.
+// A worker hangs while it copies a frame from port A to port B. The front end that locks its file is
+// the owner, on either side. If no front end does, no owner is proven.
 func TestOwnersOfAHang(t *testing.T) {
 	for _, locked := range [][]uint32{nil, {testPortA}, {testPortB}, {testPortA, testPortB}} {
 		f := newFakeWatch()
@@ -149,8 +149,9 @@ func TestOwnersOfAHang(t *testing.T) {
 	}
 }
 
-// A locked file proves nothing early if the worker's thread runs in between, has no core, or if control
-// did not look meanwhile.
+// A locked file proves its owner after one wait: the worker's thread waits at every look and does not
+// run in between. It proves nothing if the thread runs, has no core, waits interruptibly or exits, or
+// if control did not look meanwhile.
 func TestOwnersAreProvenByOneWait(t *testing.T) {
 	for name, c := range map[string]struct {
 		step   time.Duration // between two looks
@@ -188,8 +189,8 @@ func TestOwnersAreProvenByOneWait(t *testing.T) {
 	}
 }
 
-// If the thread of a probe gets no core, the engine is kept for a while longer, so that the owner is proven.
-// Then it is replaced without a proof.
+// A probe's thread gets no core. Control keeps the engine for a while longer, so that the owner can be
+// proven. Then it replaces the engine without a proof.
 func TestProbesWithoutACore(t *testing.T) {
 	for _, late := range []time.Duration{WorkerLimit, time.Hour} {
 		f := newFakeWatch()
@@ -214,7 +215,7 @@ func TestProbesWithoutACore(t *testing.T) {
 	}
 }
 
-// Each port in hand is probed once.
+// Each port that the worker may hang in is probed once.
 func TestProbesOfSuspects(t *testing.T) {
 	var ps probes
 	var started []uint32

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Each step is one observation of a thread, with the standstill that is expected after it.
-// The time between two observations counts for at most 40 ms.
+// Each step is one look at a thread, and the standstill that is expected after it. The time between
+// two looks counts for at most 40 ms.
 func TestStandstill(t *testing.T) {
 	const ms = uint64(time.Millisecond)
 	type look struct {
@@ -45,8 +45,8 @@ func TestStandstill(t *testing.T) {
 	}
 }
 
-// A thread that has ended stands still while its process exits. If control cannot read its accounting,
-// nothing is known.
+// A thread that has ended stands still while its process exits. If control cannot read the thread's
+// accounting, its state is unknown.
 func TestStandstillOfEndedThread(t *testing.T) {
 	for _, c := range []struct {
 		err    error

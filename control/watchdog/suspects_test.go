@@ -10,8 +10,8 @@ import (
 	"weft/datapath"
 )
 
-// The suspects of a hang are the ports in datapath.InHand (the marks of the worker's
-// present queue).
+// The suspects of a hang are the ports in datapath.InHand: the marks of the queues that the worker is
+// handling.
 func TestInHandNamesSuspects(t *testing.T) {
 	visit := func(port, queue uint64) uint64 { return 99<<32 | port<<16 | queue }
 	sending := func(port, queue, sending uint64) uint64 { return sending<<32 | queue<<16 | port }
@@ -32,8 +32,8 @@ func TestInHandNamesSuspects(t *testing.T) {
 	}
 }
 
-// blames is a Suspects with a simulated clock. Ports with a number of at least 10 are
-// foreign (a guest's).
+// blames is a Suspects with a simulated clock. Ports with numbers from 10 on are foreign: they are a
+// guest's.
 type blames struct {
 	*Suspects
 	now time.Time
@@ -53,8 +53,7 @@ func (b *blames) wait(d time.Duration) { b.now = b.now.Add(d) }
 
 func (b *blames) held(port uint32) bool { return b.Held(port, b.now) != nil }
 
-// If a guest's port and a kernel device are in use at a hang, only the guest's port is
-// held back.
+// A hang finds a guest's port and a kernel device in use. Only the guest's port is held back.
 func TestTheForeignPortPays(t *testing.T) {
 	for _, c := range []struct{ suspects, want []uint32 }{
 		{nil, nil}, {[]uint32{1}, []uint32{1}}, {[]uint32{10}, []uint32{10}},
@@ -62,7 +61,7 @@ func TestTheForeignPortPays(t *testing.T) {
 	} {
 		b := newBlames()
 		if len(c.want) == 2 {
-			b.hang(c.suspects...) // neither is held at the first time
+			b.hang(c.suspects...) // the first hang holds neither back
 		}
 		if got := b.hang(c.suspects...); !slices.Equal(got, c.want) {
 			t.Errorf("%v in hand: %v are held, want %v", c.suspects, got, c.want)
@@ -70,7 +69,7 @@ func TestTheForeignPortPays(t *testing.T) {
 	}
 }
 
-// A port that is alone in use at hangs is held back longer each time, and finally until
+// A port is the only one in use at each hang. It is held back longer each time, and in the end until
 // it is deleted.
 func TestHangsForGood(t *testing.T) {
 	b := newBlames()
@@ -96,8 +95,8 @@ func TestHangsForGood(t *testing.T) {
 	}
 }
 
-// A hang that one of two ports may have caused costs neither anything at first, and is held against
-// neither for good, whoever the other port is. So colluding ports cannot put another port out.
+// Two ports may have caused a hang. The first such hang costs neither of them anything, and no number
+// of them holds a port back for good. So ports that collude cannot put another port out of service.
 func TestAccidentsAreNotForGood(t *testing.T) {
 	b := newBlames()
 	if got := b.hang(10, 11); got != nil || b.held(10) || b.held(11) {
@@ -115,7 +114,7 @@ func TestAccidentsAreNotForGood(t *testing.T) {
 	}
 }
 
-// A hang without a proof does not shorten a hold.
+// A hang without a proven owner does not shorten a hold.
 func TestHoldsAreNotShortened(t *testing.T) {
 	b := newBlames()
 	b.hang(10)
@@ -129,8 +128,8 @@ func TestHoldsAreNotShortened(t *testing.T) {
 	}
 }
 
-// The owner of the memory in which workers hang pays alone, and is held until it is deleted after
-// HangsForGood hangs, also if they happen with the same other port.
+// Workers hang in the memory of a proven owner. Only the owner is held back. After HangsForGood hangs
+// it is held until it is deleted, even if the same other port is in use each time.
 func TestTheOwnerPays(t *testing.T) {
 	b := newBlames()
 	for range HangsForGood {
@@ -148,7 +147,7 @@ func TestTheOwnerPays(t *testing.T) {
 	}
 }
 
-// Old hangs do not count.
+// Hangs that are long past do not count.
 func TestHangsAreForgotten(t *testing.T) {
 	b := newBlames()
 	for range 10 {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A ticker ticks repeatedly, also after its interval was changed. It ends when the
-// engine ends or when the watch ends.
+// A ticker ticks repeatedly, also after a change of its interval. It ends with the engine or with the
+// watch.
 func TestTicker(t *testing.T) {
 	for _, ending := range []string{"gone", "unused"} {
 		gone, unused := make(chan struct{}), make(chan struct{})

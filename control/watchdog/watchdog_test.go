@@ -10,8 +10,8 @@ import (
 	"weft/engine"
 )
 
-// fakeWatch watches one simulated worker. The test writes the worker's shared memory
-// and its accounting.
+// fakeWatch watches one simulated worker. The test writes the worker's shared memory and the kernel's
+// accounting of its thread.
 type fakeWatch struct {
 	*watch
 	sh       *datapath.Shared
@@ -30,8 +30,8 @@ func newFakeWatch() *fakeWatch {
 	return f
 }
 
-// hangs observes the worker as Watch does. It returns the time until it finds a hang,
-// or 0 if it finds none within limit.
+// hangs looks at the worker as Watch does. It returns the time until it finds a hang, or 0 if it finds
+// none within limit.
 func (f *fakeWatch) hangs(limit time.Duration) time.Duration {
 	began := f.atNS
 	for f.atNS < began+uint64(limit) {
@@ -48,9 +48,8 @@ func (f *fakeWatch) hangs(limit time.Duration) time.Duration {
 	return 0
 }
 
-// For a worker that sleeps and wakes up every MaxSleepNS, the watchdog checks shared
-// memory only every idleInterval. It never reads the kernel's accounting of this
-// worker.
+// A worker sleeps and wakes up every MaxSleepNS. The watchdog looks at the shared memory only every
+// idleInterval, and never reads the kernel's accounting of the worker.
 func TestSleepingWorkerCostsNoSystemCall(t *testing.T) {
 	f := newFakeWatch()
 	f.thread.state = 'S'
@@ -70,9 +69,8 @@ func TestSleepingWorkerCostsNoSystemCall(t *testing.T) {
 	}
 }
 
-// A worker may say that it sleeps, and be blocked or loop for longer than a sleep may
-// last. It is detected after the longest sleep plus WorkerLimit plus two intervals of
-// checks.
+// A worker claims to sleep, but is blocked or loops for longer than a sleep may last. It is detected
+// after the longest sleep plus WorkerLimit plus two intervals.
 func TestWorkerThatPretendsToSleep(t *testing.T) {
 	for _, state := range []byte{'S', 'D', 't', 'R'} {
 		f := newFakeWatch()
@@ -91,8 +89,7 @@ func TestWorkerThatPretendsToSleep(t *testing.T) {
 	}
 }
 
-// A worker that wakes up and then hangs is detected after WorkerLimit plus two
-// intervals of checks.
+// A worker wakes up and then hangs. It is detected after WorkerLimit plus two intervals.
 func TestWorkerHangsAfterSleep(t *testing.T) {
 	f := newFakeWatch()
 	f.thread.state = 'D'
@@ -105,8 +102,8 @@ func TestWorkerHangsAfterSleep(t *testing.T) {
 	}
 }
 
-// A worker that waited for a core before it fell asleep does not hang: the wait is no part
-// of its sleep.
+// A worker waited for a core before it fell asleep. It does not hang, because this wait does not count
+// as part of its sleep.
 func TestWorkerWaitsForCoreBeforeSleep(t *testing.T) {
 	f := newFakeWatch()
 	f.thread.state = 'R'
@@ -123,8 +120,7 @@ func TestWorkerWaitsForCoreBeforeSleep(t *testing.T) {
 	}
 }
 
-// An engine that was killed exits for a while. No port is to blame, even if the engine
-// does not end.
+// An engine that was killed takes a while to exit. No port is to blame, even if it never ends.
 func TestExitingWorkerIsNoHangOfItsPorts(t *testing.T) {
 	f := newFakeWatch()
 	f.sh.InHand.Visit, f.sh.InHand.Sending = 99<<32|3<<16, 4
@@ -174,8 +170,8 @@ func TestStoppedEngineIsNoHangOfItsPorts(t *testing.T) {
 	}
 }
 
-// The server of an engine waits for its workers. It does not hang while a worker waits
-// for a core.
+// The server of an engine waits for the workers. It does not count as hung while a worker waits for a
+// core.
 func TestRequestWaitsForStarvedWorker(t *testing.T) {
 	f := newFakeWatch()
 	f.Pending = func() engine.Pending { return engine.Pending{Number: 1, Op: engine.OpAttach, Port: 5} }

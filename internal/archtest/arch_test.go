@@ -18,9 +18,8 @@ import (
 
 const module = "weft/"
 
-// mayImport has the allowed imports of each package of the product, among the packages
-// of this module. A package that is not in the map may import none of them. Tests may
-// import more.
+// mayImport lists, for each package of the product, the packages of this module that it may import. A
+// package that is not in the map may import none of them. Tests may import more.
 var mayImport = map[string][]string{
 	"packet":                {},
 	"port":                  {"packet"},
@@ -74,21 +73,21 @@ var mayImport = map[string][]string{
 	"central/hub":           {"central/store", "central/wire"},
 }
 
-// mayImportTree has the allowed imports for all packages in a directory, as mayImport
-// has for one package. The entry "" allows any package.
+// mayImportTree has one rule for all packages in a directory and below it. The entry "" allows any
+// package.
 var mayImportTree = map[string][]string{
 	"cmd":   {""},
 	"bench": {""},
 	"e2e":   {"e2e", "api"}, // end-to-end tests only run programs
 }
 
-// mayUseUnsafe has patterns of files that access rings and shared memory with unsafe.
+// mayUseUnsafe has patterns of the files that may use unsafe. They access rings and shared memory.
 var mayUseUnsafe = []string{
 	"internal/shm/*.go",
 	"packet/gather.go",
 	"internal/iovec/*.go",       // the arguments of readv and writev
-	"internal/cpu/processor.go", // a count of the Go runtime
-	"internal/cpu/prefetch*.go", // any record's address
+	"internal/cpu/processor.go", // a counter of the Go runtime
+	"internal/cpu/prefetch*.go", // addresses of records of any type
 	"vhost/ring*.go", "vhost/memory*.go", "vhost/prefetch*.go",
 	"xsk/ring*.go",
 	"xsk/ethtool.go",               // the argument of an ioctl
@@ -106,8 +105,8 @@ var toolingOnly = []string{"github.com/google/gopacket", "github.com/google/go-c
 // other switches.
 var tooling = []string{"bench", "e2e", "port/porttest", "packet/packettest", "internal/testnet", "internal/waitfor", "control/workers/workertest", "control/engines/enginetest", "control/pipeline/pipelinetest", "central/centraltest", "openflow/ofp/ofptest", "openflow/openflowtest", "openflow/slowtable"}
 
-// measuring has packages below bench that belong to the product. The verbs weft bench
-// client and server and the vhost-user front end use them.
+// measuring has packages below bench that are part of the product. The commands weft bench client and
+// server use them, and so does the vhost-user front end.
 var measuring = []string{"bench/traffic"}
 
 type file struct {
@@ -122,7 +121,7 @@ func (f file) tool() bool { return f.test || isTooling(f.dir) }
 // relative to the module.
 func isTooling(dir string) bool { return within(dir, tooling) && !within(dir, measuring) }
 
-// within reports whether dir is one of the folders or below one of them.
+// within reports whether dir is one of the folders or in one of them.
 func within(dir string, folders []string) bool {
 	return slices.ContainsFunc(folders, func(f string) bool { return dir == f || strings.HasPrefix(dir, f+"/") })
 }
@@ -169,8 +168,8 @@ func imported(f *ast.File) []string {
 	return paths
 }
 
-// allowed reports whether the package in dir may import the package target, and whether
-// there is a rule for dir.
+// allowed reports whether the package in dir may import the package target, and whether dir has a rule
+// at all.
 func allowed(dir, target string) (ok, known bool) {
 	if list, exact := controlMayImport[dir]; exact {
 		return slices.Contains(list, target), true
@@ -251,7 +250,7 @@ func TestToolingStaysOutOfTheProduct(t *testing.T) {
 	}
 }
 
-// quiet has the packages whose code runs in workers. They may not log or print.
+// quiet has the packages whose code runs in workers. They must not log or print.
 var quiet = []string{"packet", "port", "flowtable", "conntrack", "tunnel", "datapath"}
 
 func TestDatapathDoesNotLog(t *testing.T) {
@@ -267,7 +266,7 @@ func TestDatapathDoesNotLog(t *testing.T) {
 	}
 }
 
-// The rules forbid and allow imports as the table of this test says.
+// The rules allow or forbid the imports in this table.
 func TestRulesRefuse(t *testing.T) {
 	for _, c := range []struct {
 		dir, target string
@@ -306,8 +305,7 @@ func TestRulesRefuse(t *testing.T) {
 	}
 }
 
-// Every rule applies to an existing package, file or import. An outdated rule could
-// hide a mistake.
+// Every rule applies to a package, file or import that exists. An outdated rule could hide a mistake.
 func TestRowsMatch(t *testing.T) {
 	for _, row := range staleRows(files(t)) {
 		t.Error(row)
@@ -368,11 +366,11 @@ func matchesAny(path string, patterns []string) bool {
 	})
 }
 
-// rowsBut returns the list without row i.
+// rowsBut returns a copy of the list without row i.
 func rowsBut(list []string, i int) []string { return slices.Delete(slices.Clone(list), i, i+1) }
 
-// No list has a row twice, and tooling has no directory below another one. Otherwise a rule
-// would stay after the removal of one of its rows.
+// No list has the same row twice, and tooling has no directory below another one. Otherwise a rule
+// would still apply after one of its rows was removed.
 func TestNoRowTwice(t *testing.T) {
 	lists := map[string][]string{"toolingOnly": toolingOnly, "tooling": tooling, "measuring": measuring, "quiet": quiet,
 		"mayUseUnsafe": mayUseUnsafe, "controlOrder": controlOrder, "proseWords": proseWords}
@@ -395,7 +393,7 @@ func TestNoRowTwice(t *testing.T) {
 	}
 }
 
-// staleRows finds all rules outdated in a module without files.
+// In a module without files, staleRows reports every rule as outdated.
 func TestStaleRowsAreFound(t *testing.T) {
 	rows := len(mayImport) + len(mayImportTree) + len(tooling) + len(measuring) + len(quiet) + len(mayUseUnsafe) + len(toolingOnly)
 	for _, rules := range []map[string][]string{mayImport, mayImportTree} {

@@ -13,15 +13,15 @@ import (
 	"testing"
 )
 
-// widestComment is the longest comment line in columns. A tab counts as one.
+// widestComment is the greatest length of a comment line in columns. A tab counts as one column.
 const widestComment = 110
 
 // directive matches comments that are instructions to tools, such as go:build and
 // lint:ignore.
 var directive = regexp.MustCompile(`^//([a-z]+:[a-z]|line |export )`)
 
-// misformatted returns a format error in a comment line that gofmt does not report, or
-// "".
+// misformatted returns what is wrong with the format of a comment line, or "". It checks what gofmt
+// does not.
 func misformatted(line string) string {
 	switch {
 	case len(line) > 2 && line[2] != ' ' && line[2] != '\t' && !directive.MatchString(line):

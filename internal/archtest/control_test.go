@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// controlMayImport has the allowed imports of control and each package below it, among
-// the packages of this module. A package takes its own locks before the locks of the
-// packages that it imports. So these rules also give the lock order of control.
+// controlMayImport lists, for control and each package below it, the packages of this module that it
+// may import. A package takes its own locks before those of the packages that it imports. So these
+// rules are also the lock order of control.
 var controlMayImport = map[string][]string{
 	"control": {
 		"control/change",
@@ -98,8 +98,8 @@ var controlMayImport = map[string][]string{
 	"control/usererr":            {},
 }
 
-// controlOrder lists control and the packages below it. A package may call only
-// packages that come later in the list.
+// controlOrder lists control and the packages below it. A package may import only packages that come
+// later in the list.
 var controlOrder = []string{
 	"control",
 	"control/rest", "control/appctl", "control/bridges", "control/unixctl", "control/access", "control/ofconn", "control/ovsdb", // requests

@@ -12,23 +12,22 @@ import (
 	"testing"
 )
 
-// listedFile matches the name of a file, or of several files by their beginning, such as
-// parse*.go.
+// listedFile matches the name of a file, or a pattern for several files such as parse*.go.
 var listedFile = regexp.MustCompile(`[a-z0-9_]+\*?\.go`)
 
-// leastListed is the smallest number of file names with which a package comment counts as a
-// list of the package's files.
+// leastListed is the smallest number of file names that makes a package comment a list of the
+// package's files.
 const leastListed = 5
 
-// lists reports whether a name of a list, such as parse*.go, stands for a file.
+// lists reports whether an entry of a list, such as parse*.go, stands for the file.
 func lists(name, file string) bool {
 	begin, several := strings.CutSuffix(name, "*.go")
 	return name == file || several && strings.HasPrefix(file, begin)
 }
 
-// unlisted compares a package comment with the files of its package. missingNames has the files
-// that the comment does not name, absent the names without a file. Both are nil for a comment
-// that is no list.
+// unlisted compares a package comment with the files of its package. It returns the files that the
+// comment does not name, and the names in the comment that have no file. Both are nil if the comment
+// is no list of files.
 func unlisted(comment string, files []string) (missingNames, absent []string) {
 	names := listedFile.FindAllString(comment, -1)
 	if len(names) < leastListed {

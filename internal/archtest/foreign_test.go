@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Package vhost signals the eventfds of a front end only through shm.Foreign. It never
-// reads them, because they may block. fault.go uses only Weft's own eventfds.
+// Package vhost signals the eventfds of a front end only through shm.Foreign, and never reads them. A
+// read or write of them may block. The exempt file uses only Weft's own eventfds.
 func TestEventsOfFrontEndsAreForeign(t *testing.T) {
 	own := regexp.MustCompile(`shm\.(SignalOwn|DrainOwn)\b|unix\.(Write|Read)\(`)
 	const exempt = "vhost/fault.go"

@@ -24,7 +24,7 @@ var durations = map[string]time.Duration{
 	"Hour": time.Hour,
 }
 
-// load returns the expressions of the constants in the package in dir. It leaves out
+// load returns the expressions of the constants of the package in dir, by name. It leaves out
 // constants that repeat the expression of the line before.
 func load(dir string) (evaluator, error) {
 	e := evaluator{}
@@ -112,14 +112,16 @@ func documented(text string) (int64, error) {
 	return n * units[m[2]], nil
 }
 
-// limitRows matches a row of the tables in docs/limits.md: limit, file and constant.
+// limitRows matches a row of the tables in docs/limits.md, and captures the limit, the file and the
+// constant.
 var limitRows = regexp.MustCompile("(?m)^\\| [^|]+ \\| ([^|]+) \\| [^|]+ \\| `([^`]+)` `([^`]+)` \\|$")
 
 // limitName matches names of constants that are limits.
 var limitName = regexp.MustCompile(`^[mM]ax[A-Z]|(Rate|Burst|Timeout|Patience)$`)
 
-// notHeld has constants with names of limits that bound nothing which a peer makes the switch keep or wait
-// for: the code's own steps and sizes, and copies of limits that have a row under another name.
+// notHeld lists constants that are named like limits but bound nothing that a peer makes the switch
+// keep or wait for. They are steps and sizes of the code itself, or copies of limits that have a row
+// under another name.
 var notHeld = map[string]bool{
 	"control/access maxAcceptPause": true, "control/access maxGroups": true,
 	"control/ofconn maxBackoff": true, "control/ofconn maxEager": true, "control/ofconn maxEventWrite": true,
@@ -132,8 +134,9 @@ var notHeld = map[string]bool{
 	"vhost maxHeldBack": true, "vhost maxPage": true, "vhost maxPayload": true, "vhost maxSegments": true,
 }
 
-// Each limit of the packages that keep something for a peer has a row in docs/limits.md: weft-central and a
-// host's agent, front ends, OpenFlow peers, databases, tools, clients of the API, and frames of guests.
+// Some packages keep something for a peer: weft-central or a host's agent, a front end, an OpenFlow
+// peer, a database, a tool, an API client, or the frames of a guest. Each limit of these packages has
+// a row in docs/limits.md.
 func TestLimitsHaveRows(t *testing.T) {
 	const root = "../.."
 	doc, err := os.ReadFile(filepath.Join(root, "docs/limits.md"))

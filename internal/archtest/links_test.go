@@ -22,8 +22,8 @@ var (
 	linkTarget   = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 )
 
-// relativeLinks returns a Markdown document's links to files of the repository,
-// without code.
+// relativeLinks returns the links in a Markdown document that lead to files of the repository. It
+// ignores code.
 func relativeLinks(doc string) []string {
 	doc = codeSpan.ReplaceAllString(fencedBlock.ReplaceAllString(doc, ""), "")
 	var targets []string
@@ -35,7 +35,7 @@ func relativeLinks(doc string) []string {
 	return targets
 }
 
-// anchors returns the URL fragments that GitHub generates for a document's headings.
+// anchors returns the URL fragments that GitHub generates for the headings of a document.
 func anchors(doc string) []string {
 	var all []string
 	seen := map[string]int{}
@@ -60,8 +60,7 @@ func anchors(doc string) []string {
 	return all
 }
 
-// linkError returns the error of the relative link target in the document at path, or
-// "".
+// linkError returns what is wrong with the relative link target in the document at path, or "".
 func linkError(path, target string) string {
 	u, err := url.Parse(target)
 	if err != nil {
@@ -87,8 +86,8 @@ func linkError(path, target string) string {
 	return ""
 }
 
-// markdownFiles calls visit for each Markdown file of the repository, with its relative
-// path and text.
+// markdownFiles calls visit for each Markdown file of the repository, with the file's path, name and
+// text.
 func markdownFiles(t *testing.T, visit func(path, name, text string)) {
 	t.Helper()
 	const root = "../.."
@@ -133,7 +132,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// In Markdown tables, a code span that begins in a row ends in the same row.
+// A code span in a Markdown table ends in the row in which it begins.
 func TestTablesAreWhole(t *testing.T) {
 	rows := 0
 	markdownFiles(t, func(_, doc, text string) {
@@ -152,7 +151,7 @@ func TestTablesAreWhole(t *testing.T) {
 	}
 }
 
-// Every Go file exists whose path a Markdown file has in backquotes.
+// If a Markdown file has the path of a Go file in backquotes, the Go file exists.
 func TestMarkdownNamesExistingFiles(t *testing.T) {
 	named := 0
 	markdownFiles(t, func(_, doc, text string) {
@@ -169,13 +168,13 @@ func TestMarkdownNamesExistingFiles(t *testing.T) {
 	}
 }
 
-// decisionWords is the greatest number of words in a decision: a page. Profiles and logs
-// belong to commit messages.
+// decisionWords is the greatest number of words in a decision, which should fit on one page. Profiles
+// and logs belong into commit messages.
 const decisionWords = 450
 
 var word = regexp.MustCompile(`\S*\w\S*`)
 
-// docs/decisions/README.md lists every decision, with the title that its file has. A
+// docs/decisions/README.md lists every decision under the title that the decision's file has. A
 // decision has at most decisionWords words.
 func TestDecisionsAreListed(t *testing.T) {
 	const dir = "../../docs/decisions"

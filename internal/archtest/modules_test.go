@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// links returns the packages that become part of a program. own has the packages of this
-// module. foreign has the packages of other modules that they import.
+// links returns the packages that are linked into the program in dir: those of this module, and those
+// of other modules that they import.
 func links(sources []file, dir string) (own, foreign []string) {
 	own = []string{dir}
 	for i := 0; i < len(own); i++ {
@@ -29,7 +29,8 @@ func links(sources []file, dir string) (own, foreign []string) {
 	return own, foreign
 }
 
-// Some modules belong to one program, so that who does not use it does not pay for it.
+// Some modules may be linked into only one program. Users of the other programs then do not pay for
+// them.
 func TestModulesOfOneProgram(t *testing.T) {
 	all := files(t)
 	for prefix, only := range map[string]string{"go.etcd.io/etcd/": "cmd/weft-central", "github.com/containernetworking/": "cmd/weft-cni",

@@ -15,9 +15,9 @@ import (
 	"testing"
 )
 
-// proseWords are English function words, which must not be names of parameters,
-// results, fields, functions or methods. In a comment, a reader would take such a name
-// for a part of the sentence ("index at.", "was is the old configuration").
+// proseWords are English function words. They must not be names of parameters, results, fields,
+// functions or methods. In a comment, a reader would take such a name for a part of the sentence
+// ("index at.", "was is the old configuration").
 var proseWords = strings.Fields(`
 	above after again alike all alone also any as asked asks at be because before below both
 	by came did does each early either else ever every everything except for former given
@@ -27,16 +27,16 @@ var proseWords = strings.Fields(`
 	takes than that then there this too told took under use uses wants was what when
 	where which who why will with without would yet`)
 
-// mayBeProse has the names that may stay although they are English function words. The
-// key is the package directory and the owner of the name.
+// mayBeProse has names that are allowed although they are English function words. The key is the
+// package directory and the name with its owner.
 var mayBeProse = map[string]string{
 	"control/access pipes.once":        "Go's usual name of a sync.Once",
 	"control/access Conn.once":         "Go's usual name of a sync.Once",
 	"control/access unixListener.once": "Go's usual name of a sync.Once",
 }
 
-// proseNames returns the names in a file that are prose words. Each follows the name of
-// its owner: a function, method or type.
+// proseNames returns the names in a file that are prose words. Before each is its owner: a function,
+// method or type.
 func proseNames(f *ast.File) (found []string) {
 	note := func(owner string, names ...*ast.Ident) {
 		for _, n := range names {
@@ -47,7 +47,7 @@ func proseNames(f *ast.File) (found []string) {
 	}
 	inspect := func(n ast.Node, owner string) {
 		ast.Inspect(n, func(n ast.Node) bool {
-			// a field is also a parameter, a result, or a method of an interface
+			// Fields include parameters, results and methods of interfaces.
 			if field, ok := n.(*ast.Field); ok {
 				note(owner, field.Names...)
 			}
@@ -124,22 +124,22 @@ func TestProseNamesAreFound(t *testing.T) {
 	}
 }
 
-// plainWords are adjectives, participles and verbs that a comment needs for themselves.
-// They may be names of parameters and results as long as no comment has to name them.
+// plainWords are adjectives, participles and verbs that comments need in their usual meaning. They may
+// be names of parameters and results only if the function's comment does not have to name them.
 var plainWords = strings.Fields(`
 	changed complete declared expired first found full hard heads inner known last lower match merged
 	misses missing newest next old open outer present read rest right running saved soft sort valid
 	wanted`)
 
-// mayBePlain has names that comments name although they are plain words.
+// mayBePlain has names that comments may name although they are plain words.
 var mayBePlain = []string{
 	"control/access expired.expired", // the comment begins with the function's own name
 	"control/ports Declare.declared", "control/ports Declare.changed", "control/ports setTunnel.changed",
 	"control/ports chooseFirst.wanted", "control/ports checkDevices.changed", "control/ports followDevices.changed",
 }
 
-// plainNames returns the parameters and results in a file that are plain words and that
-// the function's comment names, as in "full is true".
+// plainNames returns the parameters and results in a file that are plain words and that the function's
+// comment names, such as full in "full is true".
 func plainNames(f *ast.File) (found []string) {
 	for _, d := range f.Decls {
 		d, ok := d.(*ast.FuncDecl)
@@ -163,8 +163,8 @@ func plainNames(f *ast.File) (found []string) {
 	return found
 }
 
-// namedIn reports whether a comment uses word as the subject of a sentence, without an
-// article.
+// namedIn reports whether word is the subject of a sentence in a comment, without an article before
+// it.
 func namedIn(comment, word string) bool {
 	return regexp.MustCompile(`(^|[.;:,] |\b(If|if|and|result|argument) )` + word + ` (is|are|has|lists|marks|names|reports|says|selects)\b`).MatchString(comment)
 }

@@ -46,8 +46,7 @@ func TestRecipesNameWhatIsThere(t *testing.T) {
 	}
 }
 
-// identifiers returns all identifiers in the code of the module's Go files, without
-// their comments.
+// identifiers returns all identifiers in the code of the module's Go files. It ignores comments.
 func identifiers(t *testing.T, root string) map[string]bool {
 	t.Helper()
 	words := map[string]bool{}

@@ -16,8 +16,8 @@ var (
 	functionName = regexp.MustCompile(`^[A-Za-z]+$`)
 )
 
-// codeNames returns the Go files and functions that a document has in backquotes. A
-// function belongs to the last file before it in the same paragraph or list item.
+// codeNames returns the Go files and the functions that a document has in backquotes. It assigns a
+// function to the last file that precedes it in the same paragraph or list item.
 func codeNames(doc string) (files []string, functions [][2]string) {
 	doc = regexp.MustCompile("(?s)```.*?```").ReplaceAllString(doc, "")
 	for _, item := range regexp.MustCompile(`\n\s*\n|\n *(?:\d+\.|-) `).Split(doc, -1) {
@@ -27,7 +27,7 @@ func codeNames(doc string) (files []string, functions [][2]string) {
 			case goFile.MatchString(word):
 				file = word
 				files = append(files, word)
-			case strings.HasPrefix(word, "Test"): // may be in another file
+			case strings.HasPrefix(word, "Test"): // tests may be in another file
 			case functionName.MatchString(word) && file != "":
 				functions = append(functions, [2]string{file, word})
 			}
@@ -36,13 +36,13 @@ func codeNames(doc string) (files []string, functions [][2]string) {
 	return files, functions
 }
 
-// declares reports whether the source code declares this name.
+// declares reports whether the source code declares the name.
 func declares(source, name string) bool {
 	return regexp.MustCompile(`(?m)^(func (\([^)]*\) )?|type |var |const )`+name+`\b`).MatchString(source) ||
 		regexp.MustCompile(`(?m)^\t`+name+`(,| +=| +[A-Za-z]| *//|$)`).MatchString(source)
 }
 
-// The files and functions named in docs/ARCHITECTURE.md and CONTRIBUTING.md exist.
+// The files and functions that docs/ARCHITECTURE.md and CONTRIBUTING.md name exist.
 func TestDocumentsNameWhatExists(t *testing.T) {
 	const root = "../.."
 	for doc, least := range map[string]int{"docs/ARCHITECTURE.md": 20, "CONTRIBUTING.md": 8} {

@@ -46,7 +46,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// A file that root writes for the user of a directory belongs to this user.
+// If root writes a file into another user's directory, the file belongs to this user.
 func TestWriteForOwner(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: changes owners")

@@ -4,7 +4,7 @@ package buildinfo
 
 import "testing"
 
-// The commit that the linker sets overrides the one that go build records.
+// If the linker sets a commit, it replaces the one that go build records.
 func TestBuildOf(t *testing.T) {
 	const revision = "0123456789abcdef0123456789abcdef01234567"
 	for _, c := range []struct {

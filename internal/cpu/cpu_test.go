@@ -63,7 +63,7 @@ func TestPin(t *testing.T) {
 	}
 	done := make(chan []int)
 	go func() {
-		runtime.LockOSThread() // never unlocked, so that the thread ends with its goroutine
+		runtime.LockOSThread() // the thread is never unlocked, so Go ends it with the goroutine
 		if err := Pin(allowed[0]); err != nil {
 			t.Error(err)
 		}
@@ -79,7 +79,7 @@ func TestPin(t *testing.T) {
 	}
 }
 
-// Confine moves all threads to free cores, or none if all cores are taken.
+// Confine moves all threads to cores that are not taken. If all cores are taken, it moves none.
 func TestConfine(t *testing.T) {
 	allowed, err := Allowed()
 	if err != nil {

@@ -4,8 +4,7 @@ package cpu
 
 import "testing"
 
-// Prefetch does not fault, change memory or allocate, even if numbers are out of
-// range.
+// Prefetch neither faults nor changes memory nor allocates, even if numbers are out of range.
 func TestPrefetch(t *testing.T) {
 	records := [4][3]uint64{{1}, {2}, {3}, {4}}
 	was := records

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Keep changes the count that the runtime's monitor reads. A panic after Keep can still
-// be recovered.
+// Keep changes the counter that the runtime's monitor reads. A panic after Keep can still be
+// recovered.
 func TestProcessor(t *testing.T) {
 	if self() == 0 {
 		t.Skip("not on this processor")
@@ -55,7 +55,7 @@ func keeping() (reason string) {
 	return ""
 }
 
-// isProcessor rejects words that do not point to the thread's P.
+// isProcessor rejects words that do not point to the thread's P (the runtime's processor).
 func TestNoProcessor(t *testing.T) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	thread := uintptr(1 << 40)

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ShortSlice sets the slice on Linux 6.12 and later, and keeps policy and niceness
-// everywhere.
+// ShortSlice sets the thread's time slice on Linux 6.12 and later. On all kernels, it keeps the policy
+// and the niceness.
 func TestShortSlice(t *testing.T) {
 	runtime.LockOSThread() // the thread ends with the test
 	before, err := unix.SchedGetAttr(0, 0)

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Urgent makes all threads urgent, including new ones. ShortSlices restores their old
-// niceness.
+// Urgent makes all threads urgent, including those that start later. ShortSlices restores their
+// previous niceness.
 func TestUrgent(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: real-time priorities")
@@ -19,7 +19,7 @@ func TestUrgent(t *testing.T) {
 	started, end := make(chan int), make(chan struct{})
 	defer close(end)
 	thread := func() {
-		runtime.LockOSThread() // never unlocked, so that the thread ends with its goroutine
+		runtime.LockOSThread() // the thread is never unlocked, so Go ends it with the goroutine
 		started <- unix.Gettid()
 		<-end
 	}

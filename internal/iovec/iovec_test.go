@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Writev and Readv keep all bytes, however these are divided into vectors.
+// Writev and Readv keep all bytes, however the bytes are divided into vectors.
 func TestReadvWritev(t *testing.T) {
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Loggers that exist already follow a change of level and format, with their attributes.
+// A change of level and format applies to loggers that already exist. They keep their attributes.
 func TestSettingsChangeAtRunTime(t *testing.T) {
 	var out bytes.Buffer
 	log, settings := New(&out)
@@ -44,7 +44,8 @@ func TestSettingsChangeAtRunTime(t *testing.T) {
 	}
 }
 
-// The format ovs has Open vSwitch's fields, and text that begins a line cannot forge one.
+// A line in the format ovs has Open vSwitch's fields. Text that a line contains cannot look like the
+// beginning of another line.
 func TestOVSFormat(t *testing.T) {
 	var out bytes.Buffer
 	log, settings := New(&out)

@@ -24,8 +24,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// The packaged unit grants the capabilities that ports need and no others. docs/uplinks.md
-// names each capability.
+// The unit in the packages grants exactly the capabilities that ports need. docs/uplinks.md names each
+// capability.
 func TestPackagedUnit(t *testing.T) {
 	unit, err := os.ReadFile("../../packaging/weftd.service")
 	if err != nil {
@@ -53,7 +53,7 @@ func TestPackagedUnit(t *testing.T) {
 	}
 }
 
-// Check and Missing name what this process lacks. Nothing is missing for an empty need.
+// The errors of Check and Missing name what this process lacks. An empty need lacks nothing.
 func TestCheck(t *testing.T) {
 	if err := (Need{For: "nothing"}).Check(); err != nil {
 		t.Error(err)
@@ -70,7 +70,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Explain leaves errors alone that are not about permissions.
+// Explain returns errors that are not about permissions as they are.
 func TestExplain(t *testing.T) {
 	other := errors.New("other")
 	if err := Explain(other, "a remedy"); err != other {

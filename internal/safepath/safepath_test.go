@@ -27,7 +27,7 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// safepath follows only symbolic links of root and of the test's user.
+// Functions of safepath follow a symbolic link only if it belongs to root or to the test's user.
 func TestLinks(t *testing.T) {
 	top := failure(t)
 	real := filepath.Join(top, "real")

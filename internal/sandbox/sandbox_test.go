@@ -17,9 +17,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// takenOver is an argument of the test binary. The binary then runs as a process that a
-// guest has taken over. Further arguments are a mode, a directory and the id of a
-// victim process. It makes every attempt and prints each result.
+// takenOver is an argument of the test binary. With it, the binary runs as a process that a guest has
+// taken over. The further arguments are a mode, a directory and the id of a victim process. The
+// process makes every attempt and prints each result.
 const takenOver = "taken-over"
 
 func TestMain(m *testing.M) {
@@ -30,11 +30,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// enter has the walls of each mode.
+// enter has a function for each mode, which restricts the process as the mode says.
 var enter = map[string]func() error{
 	"free":    func() error { return nil },
 	"sandbox": Enter,
-	// Without the filter of system calls, the other restrictions must hold.
+	// The other restrictions must hold without the filter of system calls.
 	"no filter": func() error { return errors.Join(dropCapabilities(), restrictFiles()) },
 }
 
@@ -51,7 +51,7 @@ func attack(mode, dir string, victim int) int {
 	for _, a := range attempts {
 		errno := unix.Errno(0)
 		if err := a.try(&w); err != nil && !errors.As(err, &errno) {
-			errno = unix.EINVAL // not a refusal
+			errno = unix.EINVAL // something else than a refusal
 		}
 		fmt.Printf("%s\t%d\n", a.name, errno)
 	}
@@ -65,10 +65,11 @@ type world struct {
 	socket int    // a descriptor that the process holds
 }
 
-// attempt is one action that a taken-over engine might try. It succeeds for root.
+// attempt is one action that an engine might try when a guest has taken it over. Root succeeds with
+// it.
 type attempt struct {
 	name string
-	// byFilter is true if only the filter of system calls refuses the attempt.
+	// byFilter is true if nothing but the filter of system calls refuses the attempt.
 	byFilter bool
 	try      func(w *world) error
 }
@@ -82,7 +83,7 @@ func call(trap uintptr, args ...uintptr) error {
 	return nil
 }
 
-// opened closes the descriptor fd if the call that returned it succeeded.
+// opened closes the descriptor fd if the call that opened it succeeded.
 func opened(fd int, err error) error {
 	if err == nil {
 		unix.Close(fd)
@@ -119,7 +120,7 @@ var attempts = []attempt{
 	}},
 	{"trace a process", false, func(w *world) error { return call(unix.SYS_PTRACE, unix.PTRACE_SEIZE, uintptr(w.victim), 0, 0) }},
 	{"read a process's memory", true, func(w *world) error {
-		// the vectors have no bytes, so the kernel needs no permission for the memory
+		// The vectors are empty, so the kernel needs no permission for the memory.
 		var local, foreign [1]unix.Iovec
 		_, _, errno := unix.Syscall6(unix.SYS_PROCESS_VM_READV, uintptr(w.victim), uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&foreign)), 1, 0)
 		if errno != 0 {
@@ -167,7 +168,7 @@ var attempts = []attempt{
 	{"become another user", true, func(w *world) error { return unix.Setresuid(-1, -1, -1) }},
 }
 
-// outcomes runs all attempts in a mode, and returns the error number of each attempt.
+// outcomes makes all attempts in a mode. It returns the error number of each.
 func outcomes(t *testing.T, mode string) map[string]unix.Errno {
 	t.Helper()
 	dir := t.TempDir()
@@ -210,8 +211,8 @@ func outcomes(t *testing.T, mode string) map[string]unix.Errno {
 	return got
 }
 
-// A process in the sandbox is refused every attempt. A process without a sandbox
-// succeeds with every attempt, which shows that the sandbox is the cause.
+// In the sandbox, every attempt is refused. Without a sandbox, every attempt succeeds, so the refusals
+// come from the sandbox.
 func TestTakenOver(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: the attempts must succeed outside of the sandbox")
@@ -227,7 +228,7 @@ func TestTakenOver(t *testing.T) {
 	}
 }
 
-// The restrictions other than the filter of system calls refuse most attempts, too.
+// Even without the filter of system calls, the other restrictions refuse most attempts.
 func TestTakenOverWithoutFilter(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: the attempts must succeed outside of the sandbox")

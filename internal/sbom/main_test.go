@@ -11,7 +11,8 @@ import (
 	cdx "github.com/CycloneDX/cyclonedx-go"
 )
 
-// The bill of this test lists the modules that are linked into it, the same bytes each time.
+// The bill of this test's binary lists the modules that are linked into it. It has the same bytes each
+// time.
 func TestBill(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Ports that take all they can get equal numbers of 1,000 units: one port half, two a
-// third each, four a fifth each.
+// Ports that take all that they can get of 1,000 units get equal numbers: one port gets half, two
+// ports a third each, four ports a fifth each.
 func TestPortsGetEqualParts(t *testing.T) {
 	for ports, want := range map[uint32]int{1: 500, 2: 333, 4: 200} {
 		p := New(1000)
@@ -27,7 +27,7 @@ func TestPortsGetEqualParts(t *testing.T) {
 	}
 }
 
-// Every later port gets its reserved units, however many units the earlier ports took.
+// Every later port gets its reserved units, however many units earlier ports have taken.
 func TestReservedUnitsStayFree(t *testing.T) {
 	const limit = 1 << 16
 	p := New(limit)

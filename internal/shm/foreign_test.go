@@ -52,7 +52,7 @@ func count(t *testing.T, fd int) uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// A front end cannot block a signal by a full counter or without O_NONBLOCK.
+// A front end cannot make a signal block, neither by a full counter nor by clearing O_NONBLOCK.
 func TestForeignNeverBlocks(t *testing.T) {
 	for name, flags := range map[string]int{"counter": 0, "semaphore": unix.EFD_SEMAPHORE} {
 		t.Run(name, func(t *testing.T) {
@@ -70,8 +70,8 @@ func TestForeignNeverBlocks(t *testing.T) {
 	}
 }
 
-// Each signal adds one to the counter and wakes a reader. This also holds for more
-// signals than the completion ring has entries.
+// Each signal adds one to the counter and wakes a reader, also if there are more signals than the
+// completion ring has entries.
 func TestForeignSignals(t *testing.T) {
 	const signals = 10_000
 	fd := blockingEvent(t, 0)
@@ -95,7 +95,7 @@ func TestForeignSignals(t *testing.T) {
 	<-woken
 }
 
-// Several threads may signal one eventfd through one context at the same time.
+// Several threads may signal one eventfd at the same time through one context.
 func TestForeignShared(t *testing.T) {
 	const threads, signals = 8, 20_000
 	fd := blockingEvent(t, 0)
@@ -114,7 +114,7 @@ func TestForeignShared(t *testing.T) {
 	}
 }
 
-// Without a context a signal is a write.
+// Without an AIO context, a signal is a write to the eventfd.
 func TestForeignWithoutContext(t *testing.T) {
 	fd := blockingEvent(t, 0)
 	e := foreign(t, fd)
@@ -156,8 +156,8 @@ func TestForeignRefuses(t *testing.T) {
 	none.Place(3)
 }
 
-// An interrupt makes single signals slow. Only an eventfd whose signals are all slow is
-// refused.
+// An interrupt makes single signals slow. Therefore an eventfd is refused only if all its signals are
+// slow.
 func TestProbe(t *testing.T) {
 	const slow, fast = SlowSignals*MaxSignalNS + 1, 1000
 	for _, c := range []struct {

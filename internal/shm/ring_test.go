@@ -84,7 +84,7 @@ func TestRingReleaseTo(t *testing.T) {
 	}
 }
 
-// A full ring refuses a message and keeps its messages, also when its ends are opened
+// A full ring refuses further messages and keeps those that it has, even when both ends are opened
 // again.
 func TestRingFullAndReopen(t *testing.T) {
 	m := newRing(t, 2*maxMessage)
@@ -101,7 +101,7 @@ func TestRingFullAndReopen(t *testing.T) {
 	c.Next()
 	c.Next()
 	c.Release()
-	c.Next()           // a message that was read but not released is received again
+	c.Next()           // not released, so it is received again
 	c = NewConsumer(m) // restart of the consumer
 	p = NewProducer(m, -1)
 	for i := 2; i < sent; i++ {
@@ -118,8 +118,7 @@ func TestRingFullAndReopen(t *testing.T) {
 	}
 }
 
-// Sleep returns false if the ring has a message. Otherwise the next message wakes the
-// consumer.
+// If the ring has a message, Sleep returns false. Otherwise the next message wakes the consumer.
 func TestRingSleep(t *testing.T) {
 	m := newRing(t, 2*maxMessage)
 	fd, err := NewEvent()

@@ -24,8 +24,8 @@ func TestReadObject(t *testing.T) {
 	}
 }
 
-// testServer accepts one connection. It answers each request with the texts that serve
-// returns. It ends the connection if a request has no params, as ovsdb-server does.
+// testServer accepts one connection. It answers each request with the texts that serve returns. If a
+// request has no params, it closes the connection, as ovsdb-server does.
 func testServer(t *testing.T, serve func(method string, id int) []string) (address string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -61,8 +61,8 @@ func testServer(t *testing.T, serve func(method string, id int) []string) (addre
 	return l.Addr().String()
 }
 
-// The client passes on changed rows, answers probes, skips rows that nobody reads, and
-// reports errors of the server.
+// The client passes on changed rows, answers probes, skips rows that nobody reads, and returns errors
+// of the server.
 func TestClient(t *testing.T) {
 	long := strings.Repeat("x", 8*edge)
 	var echoed = make(chan bool, 1)
@@ -99,7 +99,7 @@ func TestClient(t *testing.T) {
 	}
 	first, second := <-changes, <-changes
 	if first["logical_port"] == nil {
-		first, second = second, first // the update may overtake the answer
+		first, second = second, first // the update may arrive before the answer
 	}
 	if first["logical_port"] != "p1" || uuidIn(first["chassis"]) != "" || uuidIn(second["chassis"]) != "c1" {
 		t.Errorf("%v, %v", first, second)
@@ -113,7 +113,7 @@ func TestClient(t *testing.T) {
 	}
 }
 
-// A probe without parameters is answered, and the connection stays.
+// The server answers a probe without parameters and keeps the connection.
 func TestProbe(t *testing.T) {
 	address := testServer(t, func(string, int) []string { return []string{`{"id":ID,"result":[],"error":null}`} })
 	c, err := dial(address, func(string, tables) {})
