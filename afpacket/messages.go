@@ -80,8 +80,8 @@ func flowOf(f *packet.Frame) uint64 {
 
 // divide divides the frames in the list order into messages. The frames of a train have equal outer
 // headers and equal lengths; only the last one may be shorter. vectors is the largest number of
-// vectors of a train. If trains is false, each frame is a message of its own. A frame in GRE always
-// is.
+// vectors of a train. If trains is false, each frame is a message of its own. So is a frame in GRE, in
+// any case.
 func (l *messageList) divide(b *packet.Batch, order []uint8, trains bool, vectors int) {
 	l.count = 0
 	for n, i := range order {

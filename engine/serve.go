@@ -53,8 +53,8 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	}
 	s := &server{openers: openers, kept: map[string]*Kept{}, garbage: newCollector()}
 	if o.Spare > 0 {
-		// short scheduling latency, because guests wait while a spare engine takes over; error
-		// ignored: without the privilege the latency is normal
+		// Guests wait while a spare engine takes over, so it needs a short scheduling latency. Error
+		// ignored: without the privilege, the latency is normal.
 		_ = cpu.Urgent()
 	}
 	if o.Rehearsal {

@@ -9,11 +9,11 @@ import (
 	"slices"
 )
 
-// This file divides the state of a session into parts, each of which fits one message to the engine,
-// which stores them for the next control process. Part 0 has the first partRings rings and all other
-// state. Each further part has partRings rings. Most messages of the front end change one ring, so the
-// engine must store one part again and not the whole state. Sessions of up to 16 queue pairs have only
-// part 0, as in earlier versions.
+// This file divides the state of a session into parts. Each part fits into one message to the engine,
+// which stores the parts for the next control process. Part 0 has the first partRings rings and all
+// other state. Each further part has partRings rings. Most messages of the front end change one ring,
+// so the engine must store only one part again. Sessions of up to 16 queue pairs have only part 0, as
+// in earlier versions.
 
 // partRings is the number of rings in a part. Part 0 has 96 eventfds of rings, up to 35 other
 // descriptors and two sockets. That is below the 253 descriptors that one message may carry.

@@ -169,7 +169,7 @@ func TestMarkdownNamesExistingFiles(t *testing.T) {
 }
 
 // decisionWords is the greatest number of words in a decision, which should fit on one page. Profiles
-// and logs belong into commit messages.
+// and logs belong in commit messages.
 const decisionWords = 450
 
 var word = regexp.MustCompile(`\S*\w\S*`)

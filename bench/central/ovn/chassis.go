@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// chassis is a simulated host. It behaves to the southbound database as ovn-controller does: it
+// chassis is a simulated host. To the southbound database, it behaves as ovn-controller does: it
 // registers itself, monitors the rows that it needs, claims its ports, marks them as up, and reports
 // the configuration number nb_cfg. It computes no flows.
 type chassis struct {
