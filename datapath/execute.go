@@ -305,6 +305,17 @@ func rewrite(f *packet.Frame, a *flowtable.Action, lowerHalf uint64) packet.Drop
 		return f.DecapMPLS()
 	case flowtable.OpSetShim:
 		f.SetShim(a.U32)
+	case flowtable.OpEncapNSH:
+		return f.EncapNSH(packet.NSHFields(a.U64))
+	case flowtable.OpPushNSH:
+		return f.PushNSH(packet.NSHFields(a.U64))
+	case flowtable.OpDecapNSH:
+		return f.DecapNSH()
+	case flowtable.OpPopNSH:
+		return f.PopNSH(a.U16)
+	case flowtable.OpSetNSHFlags, flowtable.OpSetNSHTTL, flowtable.OpSetNSHSPI, flowtable.OpSetNSHSI,
+		flowtable.OpSetNSHC1, flowtable.OpSetNSHC2, flowtable.OpSetNSHC3, flowtable.OpSetNSHC4:
+		rewriteNSH(f, a)
 	default:
 		rewriteARPND(f, a, lowerHalf)
 	}

@@ -90,6 +90,28 @@ func twinSet(f []byte, a flowtable.Action, lower uint64) []byte {
 		if at := twinType(f); twinShim(f) == 0x8847 {
 			return append([]byte(nil), f[at+6:]...)
 		}
+	case flowtable.OpEncapNSH, flowtable.OpPushNSH:
+		header := twinNSH(a.U64)
+		if a.Op == flowtable.OpEncapNSH {
+			return append(append(append(make([]byte, 12), 0x89, 0x4f), header...), f...)
+		}
+		at := twinType(f)
+		return append(append(append(append([]byte(nil), f[:at]...), 0x89, 0x4f), header...), f[at+2:]...)
+	case flowtable.OpDecapNSH, flowtable.OpPopNSH:
+		at := twinType(f)
+		if binary.BigEndian.Uint16(f[at:]) != packet.EtherTypeNSH {
+			return f
+		}
+		end := at + 2 + int(f[at+3]&63)*4
+		if a.Op == flowtable.OpDecapNSH {
+			return append([]byte(nil), f[end:]...)
+		}
+		return append(binary.BigEndian.AppendUint16(append([]byte(nil), f[:at]...), a.U16), f[end:]...)
+	case flowtable.OpSetNSHFlags, flowtable.OpSetNSHTTL, flowtable.OpSetNSHSPI, flowtable.OpSetNSHSI,
+		flowtable.OpSetNSHC1, flowtable.OpSetNSHC2, flowtable.OpSetNSHC3, flowtable.OpSetNSHC4:
+		if at := twinType(f); binary.BigEndian.Uint16(f[at:]) == packet.EtherTypeNSH {
+			twinSetNSH(f[at+2:], a)
+		}
 	case flowtable.OpSetShim:
 		if at := twinType(f); twinShim(f) != 0 {
 			binary.BigEndian.PutUint32(f[at+2:], a.U32)
@@ -153,6 +175,37 @@ func twinType(f []byte) int {
 		at += 4
 	}
 	return at
+}
+
+// twinNSH returns a new NSH with the fields.
+func twinNSH(fields uint64) []byte {
+	length := 2
+	if fields>>40&0xff == packet.NSHType1 {
+		length = 6
+	}
+	h := make([]byte, 4*length)
+	binary.BigEndian.PutUint64(h, fields<<16>>16)
+	h[0] = byte(fields>>56)<<4 | byte(fields>>48)>>2
+	h[1] = byte(fields>>48)<<6 | byte(length)
+	return h
+}
+
+func twinSetNSH(h []byte, a flowtable.Action) {
+	v := binary.BigEndian.AppendUint32(nil, a.U32)
+	switch a.Op {
+	case flowtable.OpSetNSHFlags:
+		h[0] = h[0]&^0x30 | v[3]<<4
+	case flowtable.OpSetNSHTTL:
+		h[0], h[1] = h[0]&^0xf|v[3]>>2, h[1]&63|v[3]<<6
+	case flowtable.OpSetNSHSPI:
+		copy(h[4:7], v[1:])
+	case flowtable.OpSetNSHSI:
+		h[7] = v[3]
+	default:
+		if h[2]&0xf == packet.NSHType1 {
+			copy(h[8+4*int(a.Op-flowtable.OpSetNSHC1):], v)
+		}
+	}
 }
 
 // twinShim returns the EtherType of a frame with a shim; 0: it has none.
@@ -330,7 +383,7 @@ func randomActions(rng *rand.Rand, ports int) []flowtable.Action {
 		for range 1 + rng.Intn(3) {
 			a := randomShim(rng)
 			list = append(list, a)
-			if a.Op == flowtable.OpPopMPLS || a.Op == flowtable.OpPopPBB || a.Op == flowtable.OpDecapMPLS {
+			if a.Op == flowtable.OpPopMPLS || a.Op == flowtable.OpPopPBB || a.Op == flowtable.OpDecapMPLS || a.Op == flowtable.OpDecapNSH || a.Op == flowtable.OpPopNSH {
 				break // a translation looks up the frame again before it changes more headers
 			}
 		}
@@ -339,15 +392,23 @@ func randomActions(rng *rand.Rand, ports int) []flowtable.Action {
 	return list
 }
 
-// randomShim returns a random action on a label stack entry or an I-TAG.
+// randomShim returns a random action on a label stack entry, an I-TAG or an NSH.
 func randomShim(rng *rand.Rand) flowtable.Action {
-	ops := []flowtable.Op{flowtable.OpPushMPLS, flowtable.OpPopMPLS, flowtable.OpPushPBB, flowtable.OpPopPBB, flowtable.OpSetShim, flowtable.OpEncapMPLS, flowtable.OpDecapMPLS}
+	ops := []flowtable.Op{flowtable.OpPushMPLS, flowtable.OpPopMPLS, flowtable.OpPushPBB, flowtable.OpPopPBB, flowtable.OpSetShim, flowtable.OpEncapMPLS, flowtable.OpDecapMPLS,
+		flowtable.OpEncapNSH, flowtable.OpPushNSH, flowtable.OpDecapNSH, flowtable.OpPopNSH, flowtable.OpSetNSHFlags, flowtable.OpSetNSHTTL, flowtable.OpSetNSHSPI,
+		flowtable.OpSetNSHSI, flowtable.OpSetNSHC1, flowtable.OpSetNSHC2, flowtable.OpSetNSHC3, flowtable.OpSetNSHC4}
 	a := flowtable.Action{Op: ops[rng.Intn(len(ops))], U32: rng.Uint32()}
 	switch a.Op {
 	case flowtable.OpPushMPLS, flowtable.OpEncapMPLS:
 		a.U16 = 0x8847
-	case flowtable.OpPopMPLS:
+	case flowtable.OpPopMPLS, flowtable.OpPopNSH:
 		a.U16 = 0x88b5
+	case flowtable.OpEncapNSH, flowtable.OpPushNSH:
+		a.U64 = rng.Uint64()&(3<<56|63<<48|0xff<<32|0xffffffff) | uint64(1+rng.Intn(2))<<40
+	case flowtable.OpSetNSHFlags:
+		a.U32 &= 3
+	case flowtable.OpSetNSHTTL:
+		a.U32 &= 63
 	}
 	return a
 }

@@ -13,6 +13,7 @@
 //	classify.go  decapsulate, extract keys, look up
 //	execute.go   the actions of a run of frames of one flow
 //	rewrite_arp_nd.go  changes to ARP, neighbour discovery and ICMP headers
+//	rewrite_nsh.go     changes to the network service header
 //	track.go     connection tracking, and the second look-up after it
 //	fuse.go      one look-up instead of three, for established connections
 //	sweep.go     a whole batch of fused connections at once

@@ -130,6 +130,23 @@ const (
 	// OpQueue precedes an output to port U16. Frames that exceed the rate of meter U32 skip
 	// this output. The port counts them as packet.DropQueue.
 	OpQueue
+	// OpEncapNSH prepends an Ethernet header with addresses 0, and a network service header with
+	// the fields U64 (packet.NSHFields). OpPushNSH inserts the latter behind the Ethernet header.
+	OpEncapNSH
+	OpPushNSH
+	// OpDecapNSH removes the outer Ethernet header, its VLAN tags and the NSH. OpPopNSH removes
+	// the NSH and sets the EtherType to U16. They do nothing if the frame has no NSH.
+	OpDecapNSH
+	OpPopNSH
+	// OpSetNSH* set a field of the NSH to U32, if the frame has the field.
+	OpSetNSHFlags
+	OpSetNSHTTL
+	OpSetNSHSPI
+	OpSetNSHSI
+	OpSetNSHC1
+	OpSetNSHC2
+	OpSetNSHC3
+	OpSetNSHC4
 )
 
 // Action is one action of a megaflow: 16 bytes without pointers.

@@ -147,6 +147,8 @@ func extractAny(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 		return extractShim(b, f, k, off, packet.ShimLen)
 	case packet.EtherTypePBB:
 		return extractShim(b, f, k, off, packet.ShimLen+packet.EthernetLen)
+	case packet.EtherTypeNSH:
+		return extractNSH(b, f, k, off)
 	}
 	return packet.DropNone
 }
@@ -160,6 +162,31 @@ func extractShim(b *packet.Batch, f *packet.Frame, k *Key, offset, needBytes int
 		return reason
 	}
 	k[WIPv4] = uint64(binary.BigEndian.Uint32(h[offset:])) << 32
+	return packet.DropNone
+}
+
+// extractNSH stores the fields of a network service header (RFC 8300 section 2), and the context
+// headers of MD type 1. It does not parse what is behind them, but extends the header buffer to the
+// Ethernet header there, if it can, because decap() of the NSH needs it.
+func extractNSH(b *packet.Batch, f *packet.Frame, k *Key, offset int) packet.DropReason {
+	h, reason := reach(b, f, offset+packet.NSHBaseLen, packet.DropRuntFrame)
+	if reason != packet.DropNone {
+		return reason
+	}
+	nsh := packet.NSH(h[offset:])
+	length := nsh.HeaderLen()
+	if nsh.Version() != 0 || !nsh.HasValidLen() || offset+length > f.Len() {
+		return packet.DropBadNSH
+	}
+	k[WIPv4] = uint64(nsh.Fields())
+	if nsh.MDType() == packet.NSHType1 {
+		if h, reason = reach(b, f, offset+length, packet.DropBadNSH); reason != packet.DropNone {
+			return reason
+		}
+		k[WIPv6Src] = binary.BigEndian.Uint64(h[offset+packet.NSHBaseLen:])
+		k[WIPv6Src+1] = binary.BigEndian.Uint64(h[offset+packet.NSHBaseLen+8:])
+	}
+	_ = b.Pullup(f, min(offset+length+packet.EthernetLen, f.Len()))
 	return packet.DropNone
 }
 

@@ -166,6 +166,9 @@ func wellFormed(t testing.TB) []struct {
 		{"802.3", append(serialize(t, eth(3))[:14], 0x42, 0x42, 3), key(EthTypeNone, 0, 0, 0)},
 		{"snap", append(append(serialize(t, eth(100))[:14], 0xaa, 0xaa, 3, 0, 0, 0), serialize(t, eth(0x800), ip4u, udp(ip4u))[12:]...), v4(key(0x800, 0, 17<<56|ipCommon, ports53))},
 		{"mpls", serialize(t, mpls, gopacket.Payload("label")), with(key(0x8847, 0, 0, 0), WIPv4, 0x6c616265<<32)},
+		{"nsh", serialize(t, eth(0x894f), gopacket.Payload("\x2f\xc6\x01\x03\x00\x01\x02\xffcontextscontextS"), eth(0x800)),
+			with(with(with(key(0x894f, 0, 0, 0), WIPv4, 2<<56|63<<48|1<<40|3<<32|0x102ff), WIPv6Src, 0x636f6e7465787473), WIPv6Src+1, 0x636f6e7465787453)},
+		{"nsh of md type 2", serialize(t, eth(0x894f), gopacket.Payload("\x00\x43\x02\x01\x00\x01\x02\x03opt.")), with(key(0x894f, 0, 0, 0), WIPv4, 1<<48|2<<40|1<<32|0x10203)},
 		{"pbb in a tag", serialize(t, eth(0x88a8), q(5, 0x88e7), gopacket.Payload("itag")), with(key(0x88e7, 0xb005, 0, 0), WIPv4, 0x69746167<<32)},
 	}
 }
@@ -238,6 +241,10 @@ func TestExtractMalformed(t *testing.T) {
 		{"ipv6 extension cut off", serialize(t, eth(0x86dd), ipv6(0), ext(17, 8)[:7]), packet.DropBadIPv6},
 		{"udp length 7", change(udp6, 58, 0, 7), packet.DropBadTransport},
 		{"udp length beyond the datagram", change(udp6, 58, 0, 60), packet.DropBadTransport},
+		{"nsh of version 1", serialize(t, eth(0x894f), gopacket.Payload("\x40\x02\x02\x03spi.")), packet.DropBadNSH},
+		{"nsh of 4 bytes", serialize(t, eth(0x894f), gopacket.Payload("\x00\x01\x02\x03spi.")), packet.DropBadNSH},
+		{"nsh longer than the frame", serialize(t, eth(0x894f), gopacket.Payload("\x00\x3f\x02\x03spi.")), packet.DropBadNSH},
+		{"nsh of md type 1 without context", serialize(t, eth(0x894f), gopacket.Payload("\x00\x02\x01\x03spi.")), packet.DropBadNSH},
 		{"headers of 250 bytes", serialize(t, eth(0x86dd), ipv6(0), ext(17, 200), udp(ip6)), packet.DropDeepHeader},
 		{"nd cut off", serialize(t, eth(0x86dd), ipv6(58), gopacket.Payload{135, 22: 0}), packet.DropBadTransport},
 		{"nd of 300 bytes", serialize(t, eth(0x86dd), ipv6(58), gopacket.Payload{135, 299: 0}), packet.DropDeepHeader},

@@ -101,12 +101,33 @@ func (p *slowParser) ethernet() {
 		if p.hasBytes(length, packet.DropRuntFrame) {
 			p.x.key[WIPv4] = p.u32(0) << 32
 		}
+	case 0x894f:
+		p.nsh()
 	}
 	k := &p.x.key
 	k[WEthDst] = dst<<16 | etherType
 	k[WEthSrc] = src<<16 | tci
 	k[WIP] = p.proto<<56 | p.tos<<48 | p.ttl<<40 | p.frag<<32 | p.tci2<<16 | p.tcpFlags
 	k[WL4] = p.tpSrc<<48 | p.tpDst<<32 | p.label | p.exthdr()<<20
+}
+
+func (p *slowParser) nsh() {
+	if !p.hasBytes(8, packet.DropRuntFrame) {
+		return
+	}
+	length, kind := int(p.u8(1)%64*4), p.u8(2)%16
+	if p.u8(0)>>6 != 0 || length < 8 || kind == 1 && length != 24 || p.offset+length > len(p.data) {
+		p.reason = packet.DropBadNSH
+		return
+	}
+	if kind == 1 && !p.hasBytes(24, packet.DropBadNSH) {
+		return
+	}
+	flags, ttl := p.u8(0)>>4&3, p.u16(0)>>6&63
+	p.x.key[WIPv4] = flags<<56 | ttl<<48 | kind<<40 | p.u8(3)<<32 | p.u32(4)
+	if kind == 1 {
+		p.x.key[WIPv6Src], p.x.key[WIPv6Src+1] = p.u64(8), p.u64(16)
+	}
 }
 
 // exthdr returns ipv6_exthdr: the headers' bits, and whether their order is one that a

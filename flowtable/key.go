@@ -18,8 +18,8 @@ const KeyWords = 31
 //	WEthSrc    dl_src 48 | vlan_tci 16
 //	WIP        nw_proto 8 | nw_tos 8 | nw_ttl 8 | ip_frag 8 | vlan_tci2 16 | tcp_flags 16
 //	WL4        tp_src 16 | tp_dst 16 | 0 3 | ipv6_exthdr 9 | ipv6_label 20
-//	WIPv4      nw_src 32 | nw_dst 32
-//	WIPv6Src   ipv6_src 128 (2 words)
+//	WIPv4      nw_src 32 | nw_dst 32, or the fields of an NSH (packet.NSHFields)
+//	WIPv6Src   ipv6_src 128 (2 words), or nsh_c1 to nsh_c4, 32 each
 //	WIPv6Dst   ipv6_dst 128 (2 words)
 //	WTunID     tun_id 64
 //	WTunIPv4   tun_src 32 | tun_dst 32

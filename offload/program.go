@@ -131,7 +131,7 @@ func readEthernet() asm.Instructions {
 
 // workerTypes are the EtherTypes besides IP whose frames have more words of the key.
 var workerTypes = []int32{packet.EtherTypeVLAN, packet.EtherTypeSVLAN, packet.EtherTypeARP, packet.EtherTypeRARP,
-	packet.EtherTypeMPLS, packet.EtherTypeMPLSMulticast, packet.EtherTypePBB}
+	packet.EtherTypeMPLS, packet.EtherTypeMPLSMulticast, packet.EtherTypePBB, packet.EtherTypeNSH}
 
 // readIPv4 and readIPv6 leave in R7 the end of the datagram in the frame, in R3 word WIP without TCP
 // flags, in R5 the protocol, in R9 the offset of the transport header, in R2 its first 4 bytes, in R1

@@ -52,11 +52,12 @@ const (
 	ActSetQueue    // chooses queue Value for the outputs behind it
 	ActPopQueue    // chooses queue 0
 	ActEnqueue     // sends to Port through queue Value
-	ActEncap       // puts a header of packet type Value in front of the packet
+	ActEncap       // puts a header of packet type Value[1] in front of the packet; Value[0]: MD type of an NSH, 0: 1
 	ActDecap       // removes the first header; Value is the packet type behind it
 	ActCheckLarger // sets the bit Dst to 1 if the frame has more than Value bytes, else to 0
 	ActDeleteField // removes the option of the field Dst from the frame
 	ActSample      // sends some frames to collectors, see Sample
+	ActDecNSHTTL   // decrements the TTL of the network service header
 	actionKinds    // number of kinds
 )
 

@@ -27,6 +27,7 @@ const (
 	rankPush
 	rankTTL
 	rankMPLSTTL
+	rankNSHTTL
 	rankSet // set_field and similar: any number, in the order of writing
 	rankGroup
 	rankOutput

@@ -231,12 +231,21 @@ func (c *actionChecker) popPBB(word string) Action {
 	return Action{Kind: ActPopPBB}
 }
 
-func (c *actionChecker) encap(packetType uint32) Action {
+func (c *actionChecker) decNSHTTL(word string) (Action, error) {
+	c.strict = true
+	if !c.inSet && c.lacks(NeedNSH) {
+		return Action{}, wrong(word, "a flow that matches %s, as dec_nsh_ttl needs", prereqTexts[NeedNSH])
+	}
+	return Action{Kind: ActDecNSHTTL}, nil
+}
+
+// encap returns an encap. mdType is the MD type of an NSH; 0: none is given.
+func (c *actionChecker) encap(packetType uint32, mdType uint64) Action {
 	c.strict = true
 	if c.bare = packetType != PacketEthernet; c.bare {
 		c.assumeType(uint64(uint16(packetType)))
 	}
-	return Action{Kind: ActEncap, Value: Value64(uint64(packetType))}
+	return Action{Kind: ActEncap, Value: Value128{mdType, uint64(packetType)}}
 }
 
 // decap returns a decap. Behind a decap of Ethernet, the EtherType is still known. Behind a

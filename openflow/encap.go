@@ -32,10 +32,11 @@ func init() {
 // 7.2.3.11).
 const (
 	PacketEthernet = 0
-	packetNext     = 0xfffe // decap(): the type that the removed header names
+	PacketNext     = 0xfffe // decap(): the type that the removed header names
 	EtherTypeSpace = 1      // namespace of EtherTypes
 	packetMPLS     = EtherTypeSpace<<16 | packet.EtherTypeMPLS
 	packetMPLSMC   = EtherTypeSpace<<16 | packet.EtherTypeMPLSMulticast
+	PacketNSH      = EtherTypeSpace<<16 | packet.EtherTypeNSH
 )
 
 // Parsing
@@ -44,15 +45,19 @@ var encapWords = map[string]uint32{"ethernet": PacketEthernet, "mpls": packetMPL
 
 func (p *actionParser) encap(t token) (Action, error) {
 	packetType, ok := encapWords[t.value]
-	if !ok {
-		return Action{}, wrong(t.text, "encap(ethernet), encap(mpls) or encap(mpls_mc), which weft supports")
+	mdType, isNSH := nshWords[t.value]
+	switch {
+	case isNSH:
+		return p.check.encap(PacketNSH, mdType), nil
+	case !ok:
+		return Action{}, wrong(t.text, "encap(ethernet), encap(mpls), encap(mpls_mc) or encap(nsh), perhaps with md_type, which weft supports")
 	}
-	return p.check.encap(packetType), nil
+	return p.check.encap(packetType, 0), nil
 }
 
 func (p *actionParser) decap(t token) (Action, error) {
 	if t.value == "" {
-		return p.check.decap(packetNext), nil
+		return p.check.decap(PacketNext), nil
 	}
 	const expected = "decap() or decap(packet_type(ns=NUMBER,type=NUMBER))"
 	outer, rest, ok := nextToken(t.value)
@@ -81,12 +86,17 @@ func (p *actionParser) decap(t token) (Action, error) {
 func formatEncap(a *Action, _ Names) string {
 	next := uint32(a.Value[1])
 	switch {
-	case a.Kind == ActDecap && next == packetNext:
+	case a.Kind == ActDecap && next == PacketNext:
 		return "decap()"
 	case a.Kind == ActDecap && uint16(next) == 0:
 		return fmt.Sprintf("decap(packet_type(ns=%d,type=0))", next>>16)
 	case a.Kind == ActDecap:
 		return fmt.Sprintf("decap(packet_type(ns=%d,type=0x%x))", next>>16, uint16(next))
+	}
+	for text, mdType := range nshWords {
+		if next == PacketNSH && a.Value[0] == mdType {
+			return "encap(" + text + ")"
+		}
 	}
 	for name, packetType := range encapWords {
 		if packetType == next {
@@ -107,7 +117,11 @@ func (e *actionEncoder) appendEncap(b []byte, a *Action) []byte {
 	if a.Kind == ActDecap {
 		subtype = nxDecap
 	}
-	return be.AppendUint32(appendZeros(appendNX(b, subtype), 2), uint32(a.Value[1]))
+	b = be.AppendUint32(appendZeros(appendNX(b, subtype), 2), uint32(a.Value[1]))
+	if a.Value[0] != 0 {
+		b = append(be.AppendUint16(b, propertyNSH), propertyMDType, propertyMDTypeLen, byte(a.Value[0]), 0, 0, 0)
+	}
+	return b
 }
 
 func (d *actionDecoder) decodeEncap(subtype uint16, b []byte) (Action, error) {
@@ -117,10 +131,16 @@ func (d *actionDecoder) decodeEncap(subtype uint16, b []byte) (Action, error) {
 		return Action{}, coded(ErrActionBadExpType, "encap and decap: expected OpenFlow 1.3 or later")
 	case subtype == nxDecap:
 		return d.check.decap(packetType), nil
+	case packetType == PacketNSH:
+		mdType, ok := decodeMDType(b[6:])
+		if !ok {
+			return Action{}, coded(ErrActionBadArgument, "encap(nsh): expected no property but md_type 1 or 2")
+		}
+		return d.check.encap(packetType, mdType), nil
 	case packetType != PacketEthernet && packetType != packetMPLS && packetType != packetMPLSMC:
-		return Action{}, coded(ErrActionBadArgument, fmt.Sprintf("encap: packet type %#x: expected Ethernet or MPLS", packetType))
+		return Action{}, coded(ErrActionBadArgument, fmt.Sprintf("encap: packet type %#x: expected Ethernet, MPLS or NSH", packetType))
 	case len(b) > 6:
 		return Action{}, coded(ErrActionBadArgument, "encap: expected no properties")
 	}
-	return d.check.encap(packetType), nil
+	return d.check.encap(packetType, 0), nil
 }

@@ -33,7 +33,8 @@ func checkErrors(t *testing.T, tests []wrongText, parse func(text string) error)
 // TestMoreErrorsNameTheWord has further invalid flows.
 func TestMoreErrorsNameTheWord(t *testing.T) {
 	checkErrors(t, []wrongText{
-		{"nsh_ttl=1,actions=drop", "nsh_ttl", "weft supports"},
+		{"tun_gtpu_flags=1,actions=drop", "tun_gtpu_flags", "weft supports"},
+		{"nsh_ttl=1,actions=drop", "nsh_ttl=1", "dl_type=0x894f"},
 		{"cookie=1/x,actions=drop", "1/x", "cookie=VALUE/MASK"},
 		{"ipv6,ipv6_src=::1/129,actions=drop", "::1/129", "from 0 to 128"},
 		{"in_port=-1,actions=drop", "-1", "port"},
@@ -42,7 +43,9 @@ func TestMoreErrorsNameTheWord(t *testing.T) {
 		{"actions=enqueue:normal:2", "enqueue:normal:2", "in_port or local"},
 		{"actions=set_queue:x", "set_queue:x", "set_queue:NUMBER"},
 		{"actions=table", "table", "weft supports"},
-		{"actions=encap(nsh)", "encap(nsh)", "weft supports"},
+		{"actions=encap(nsh(tlv(0x1000,10,0x1234)))", "encap(nsh(tlv(0x1000,10,0x1234)))", "weft supports"},
+		{"ip,actions=dec_nsh_ttl", "dec_nsh_ttl", "dl_type=0x894f"},
+		{"dl_type=0x894f,nsh_ttl=64,actions=drop", "64", "that an NSH can have"},
 		{"actions=decap(1)", "decap(1)", "decap(packet_type(ns=NUMBER,type=NUMBER))"},
 		{"actions=check_pkt_larger(1500)", "check_pkt_larger(1500)", "check_pkt_larger(BYTES)->FIELD[BIT]"},
 		{"actions=check_pkt_larger(65536)->reg0[0]", "check_pkt_larger(65536)->reg0[0]", "0 to 65535"},

@@ -20,6 +20,7 @@ var whatIsWrong = map[format][]struct{ value, expected string }{
 	asIPv6:     {{"nosuch", "IPv6 address"}, {"10.0.0.1", "IPv6 address"}, {"::1/129", "from 0 to 128"}, {"::1/x", "IPv6 address"}},
 	asDecimal:  {{"nosuch", "a number"}, {"1/x", "a number"}},
 	asHex:      {{"nosuch", "a number"}, {"1/x", "a number"}},
+	asHex0:     {{"nosuch", "a number"}, {"1/x", "a number"}},
 	asHex4:     {{"nosuch", "a number"}, {"1/x", "a number"}},
 	asHex5:     {{"nosuch", "a number"}, {"1/x", "a number"}},
 }
@@ -56,7 +57,7 @@ func TestErrorsOfEveryField(t *testing.T) {
 				check(fmt.Sprintf("%s=%s,actions=drop", name, w.value), w.value, w.expected, said)
 			}
 			switch f.format {
-			case asDecimal, asHex, asHex4, asHex5:
+			case asDecimal, asHex, asHex0, asHex4, asHex5:
 				wide := new(big.Int).Lsh(big.NewInt(1), 8*uint(f.bytes)).String()
 				check(fmt.Sprintf("%s=%s,actions=drop", name, wide), wide, fmt.Sprintf("at most %d bits", 8*f.bytes), f.name)
 				if !f.maskable {

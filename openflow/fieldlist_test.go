@@ -13,7 +13,7 @@ var contexts = []string{
 	"", "dl_vlan=3", "vlan_tci=0x1000/0x1000", "arp", "rarp", "ip", "ipv6", "tcp", "udp", "sctp", "icmp", "tcp6", "icmp6",
 	"icmp6,icmp_type=135", "icmp6,icmp_type=136", "icmp6,icmp_type=135,icmp_code=0", "icmp6,icmp_type=136,icmp_code=0",
 	"ip,ct_state=+trk+est", "ipv6,ct_state=+trk+est", "tcp,nw_frag=no", "tcp,nw_frag=later",
-	"mpls", "mplsm", "dl_type=0x88e7",
+	"mpls", "mplsm", "dl_type=0x88e7", "dl_type=0x894f,nsh_mdtype=1",
 }
 
 // sample returns the text of a value of the field, and the text of a mask.

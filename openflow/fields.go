@@ -2,7 +2,10 @@
 
 package openflow
 
-import "weft/flowtable"
+import (
+	"weft/flowtable"
+	"weft/packet"
+)
 
 // FieldID is the index of a field in the table of fields.
 type FieldID uint8
@@ -71,6 +74,16 @@ const (
 	FPBBISID
 	FNDReserved
 	FNDOptType
+	FNSHFlags
+	FNSHTTL
+	FNSHMDType
+	FNSHNP
+	FNSHSPI
+	FNSHSI
+	FNSHC1
+	FNSHC2
+	FNSHC3
+	FNSHC4
 	FCTState
 	FCTZone
 	FCTMark
@@ -96,6 +109,7 @@ type format uint8
 const (
 	asDecimal format = iota
 	asHex
+	asHex0 // as asHex, also for 0: 0x0
 	asHex4 // 0x and four digits
 	asHex5
 	asEthernet
@@ -208,6 +222,16 @@ var fields = [fieldCount]field{
 	FPBBISID:     {name: "pbb_isid", oxm: []headerName{{"OXM_OF_PBB_ISID", 37}}, word: flowtable.WIPv4, shift: flowtable.ShimShift, bits: 24, bytes: 3, format: asDecimal, maskable: true, prerequisite: NeedPBB},
 	FNDReserved:  {name: "nd_reserved", oxm: []headerName{{"ERICOXM_OF_ICMPV6_ND_RESERVED", 1}}, word: flowtable.WND, shift: 32, bits: 32, bytes: 4, format: asDecimal, prerequisite: NeedND},
 	FNDOptType:   {name: "nd_options_type", oxm: []headerName{{"ERICOXM_OF_ICMPV6_ND_OPTIONS_TYPE", 2}}, word: flowtable.WND, shift: 24, bits: 8, bytes: 1, format: asDecimal, prerequisite: NeedND},
+	FNSHFlags:    {name: "nsh_flags", oxm: []headerName{{"NXOXM_NSH_FLAGS", 1}}, word: flowtable.WIPv4, shift: packet.NSHFlagsShift, bits: 8, bytes: 1, format: asDecimal, maskable: true, prerequisite: NeedNSH},
+	FNSHTTL:      {name: "nsh_ttl", oxm: []headerName{{"NXOXM_NSH_TTL", 10}}, word: flowtable.WIPv4, shift: packet.NSHTTLShift, bits: 8, bytes: 1, format: asDecimal, prerequisite: NeedNSH},
+	FNSHMDType:   {name: "nsh_mdtype", oxm: []headerName{{"NXOXM_NSH_MDTYPE", 2}}, word: flowtable.WIPv4, shift: packet.NSHMDTypeShift, bits: 8, bytes: 1, format: asDecimal, readOnly: true, prerequisite: NeedNSH},
+	FNSHNP:       {name: "nsh_np", oxm: []headerName{{"NXOXM_NSH_NP", 3}}, word: flowtable.WIPv4, shift: packet.NSHNextShift, bits: 8, bytes: 1, format: asDecimal, readOnly: true, prerequisite: NeedNSH},
+	FNSHSPI:      {name: "nsh_spi", alias: "nsp", oxm: []headerName{{"NXOXM_NSH_SPI", 4}}, word: flowtable.WIPv4, shift: packet.NSHSPIShift, bits: 24, bytes: 4, format: asHex0, prerequisite: NeedNSH},
+	FNSHSI:       {name: "nsh_si", alias: "nsi", oxm: []headerName{{"NXOXM_NSH_SI", 5}}, word: flowtable.WIPv4, shift: 0, bits: 8, bytes: 1, format: asDecimal, prerequisite: NeedNSH},
+	FNSHC1:       {name: "nsh_c1", alias: "nshc1", oxm: []headerName{{"NXOXM_NSH_C1", 6}}, word: flowtable.WIPv6Src, shift: 32, bits: 32, bytes: 4, format: asHex0, maskable: true, prerequisite: NeedNSH},
+	FNSHC2:       {name: "nsh_c2", alias: "nshc2", oxm: []headerName{{"NXOXM_NSH_C2", 7}}, word: flowtable.WIPv6Src, shift: 0, bits: 32, bytes: 4, format: asHex0, maskable: true, prerequisite: NeedNSH},
+	FNSHC3:       {name: "nsh_c3", alias: "nshc3", oxm: []headerName{{"NXOXM_NSH_C3", 8}}, word: flowtable.WIPv6Src + 1, shift: 32, bits: 32, bytes: 4, format: asHex0, maskable: true, prerequisite: NeedNSH},
+	FNSHC4:       {name: "nsh_c4", alias: "nshc4", oxm: []headerName{{"NXOXM_NSH_C4", 9}}, word: flowtable.WIPv6Src + 1, shift: 0, bits: 32, bytes: 4, format: asHex0, maskable: true, prerequisite: NeedNSH},
 }
 
 // fieldNames maps names and aliases to fields, oxmNames NXM and OXM names.

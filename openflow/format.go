@@ -302,6 +302,11 @@ func (w *matchWriter) network() {
 	if eth == packet.EtherTypePBB {
 		w.field(FPBBISID)
 	}
+	if eth == packet.EtherTypeNSH {
+		for id := FNSHFlags; id <= FNSHC4; id++ {
+			w.field(id)
+		}
+	}
 	for _, id := range []FieldID{FIPSrc, FIPDst, FIPv6Src, FIPv6Dst, FIPv6Label, FIPv6ExtHdr, FIPProto} {
 		w.field(id)
 	}
@@ -397,6 +402,10 @@ func formatField(id FieldID, v, mask Value128, names Names) string {
 	}
 	number := Value128.hex
 	switch {
+	case f.format == asHex0:
+		number = func(v Value128) string { return fmt.Sprintf("0x%x", v[1]) }
+	case id == FNSHFlags && !exact:
+		return fmt.Sprintf("0x%02x/0x%02x", v[1], mask[1])
 	case f.format == asHex4:
 		number = func(v Value128) string { return fmt.Sprintf("0x%04x", v[1]) }
 	case f.format == asHex5:

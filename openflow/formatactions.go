@@ -274,6 +274,10 @@ func formatARPAndND(a *flowtable.Action, low uint64) string {
 		return fmt.Sprintf("add_mpls(eth_type=0x%04x,lse=0x%08x),push_eth", a.U16, a.U32)
 	case flowtable.OpDecapMPLS:
 		return "pop_eth,pop_mpls(eth_type=0x6558)"
+	case flowtable.OpEncapNSH, flowtable.OpPushNSH, flowtable.OpDecapNSH, flowtable.OpPopNSH,
+		flowtable.OpSetNSHFlags, flowtable.OpSetNSHTTL, flowtable.OpSetNSHSPI, flowtable.OpSetNSHSI,
+		flowtable.OpSetNSHC1, flowtable.OpSetNSHC2, flowtable.OpSetNSHC3, flowtable.OpSetNSHC4:
+		return formatNSH(a)
 	case flowtable.OpSetNDReserved:
 		return "set(nd_ext(nd_reserved=" + num.decimal() + "))"
 	case flowtable.OpSetNDOptionsType:

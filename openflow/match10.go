@@ -77,6 +77,9 @@ func DecodeMatch10(b []byte) (match Match) {
 		SetBits(m, flowtable.WL4, uint64(be.Uint16(b[38:]))<<flowtable.TPDstShift, 0xffff<<flowtable.TPDstShift)
 	}
 	narrowICMP(m)
+	if NeedNSH.Met(m) {
+		ClearBits(m, flowtable.WIPv4, ^uint64(0)) // OpenFlow 1.0 has no fields of an NSH
+	}
 	_, _ = normalize(m) // normalize cannot fail: the match has neither fragments nor connections
 	return match
 }
@@ -128,6 +131,9 @@ func AppendMatch10(b []byte, m *Match) []byte {
 		id     FieldID
 	}{{28, wild10NWSrc, FIPSrc}, {32, wild10NWDst, FIPDst}} {
 		n := max(WholeField(a.id).Get(&m.Mask).prefixLen(32), 0)
+		if NeedNSH.Met(m) {
+			n = 0
+		}
 		wild |= uint32(32-n) << a.shift
 		be.PutUint32(o[a.offset:], uint32(get(a.id)))
 	}

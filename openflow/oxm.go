@@ -30,6 +30,12 @@ const onfVendor = 0x4f4e4600
 // 1.4 use.
 const onfTCPFlags = 42
 
+// nshVendor is the experimenter of the headers whose names begin with prefixNSH.
+const (
+	nshVendor = 0x005ad650
+	prefixNSH = "NXOXM_NSH_"
+)
+
 // Numbers of the first xxreg and of the first field tun_metadata.
 const (
 	numberXXReg = 111 // NXM_NX_XXREG0
@@ -61,6 +67,9 @@ func indexHeaders() (headers [fieldCount]oxmHeaders, back map[oxmHeader]FieldID)
 	for id := FTunID; id < fieldCount; id++ {
 		for i, named := range fields[id].oxm {
 			h := oxmHeader{class: classOf(named.name), number: named.number, length: fields[id].bytes}
+			if strings.HasPrefix(named.name, prefixNSH) {
+				h.vendor = nshVendor
+			}
 			back[h] = id
 			if i == 0 {
 				headers[id].nxm = h
@@ -79,7 +88,7 @@ func classOf(name string) uint16 {
 		prefix string
 		class  uint16
 	}{
-		{"OXM_OF_PKT_REG", classPacketRegs}, {"OXM_OF_", classOXM}, {"NXM_OF_", classNXM0}, {"NXM_NX_", classNXM1}, {"ERICOXM_OF_", classEricsson},
+		{"OXM_OF_PKT_REG", classPacketRegs}, {"OXM_OF_", classOXM}, {"NXM_OF_", classNXM0}, {"NXM_NX_", classNXM1}, {"ERICOXM_OF_", classEricsson}, {prefixNSH, classExperimenter},
 	} {
 		if strings.HasPrefix(name, c.prefix) {
 			return c.class

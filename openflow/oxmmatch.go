@@ -13,7 +13,8 @@ import (
 var oxmOrder = []FieldID{
 	FEthDst, FEthSrc, FEthType, FARPOp, FIPProto, FIPFrag, FIPECN, FIPTTL, FIPSrc, FIPDst, FIPv6Src, FIPv6Dst, FIPv6Label, FIPv6ExtHdr,
 	FARPSpa, FARPTpa, FTCPSrc, FTCPDst, FTCPFlags, FUDPSrc, FUDPDst, FSCTPSrc, FSCTPDst, FICMPType, FICMPCode,
-	FICMPv6Type, FICMPv6Code, FNDTarget, FNDSll, FNDTll, FNDReserved, FNDOptType, FARPSha, FARPTha, FMPLSLabel, FMPLSTC, FMPLSBOS, FMPLSTTL, FPBBISID, FTunID, FTunSrc, FTunDst, FTunIPv6Src,
+	FICMPv6Type, FICMPv6Code, FNDTarget, FNDSll, FNDTll, FNDReserved, FNDOptType, FARPSha, FARPTha, FMPLSLabel, FMPLSTC, FMPLSBOS, FMPLSTTL, FPBBISID,
+	FNSHFlags, FNSHTTL, FNSHMDType, FNSHNP, FNSHSPI, FNSHSI, FNSHC1, FNSHC2, FNSHC3, FNSHC4, FTunID, FTunSrc, FTunDst, FTunIPv6Src,
 	FTunIPv6Dst, FTunGBPID, FTunGBPFlags, FTunFlags, FMetadata, FPktMark, FConjID, FReg, FReg + 1, FReg + 2, FReg + 3, FReg + 4, FReg + 5, FReg + 6, FReg + 7, FReg + 8, FReg + 9,
 	FReg + 10, FReg + 11, FReg + 12, FReg + 13, FReg + 14, FReg + 15, FCTState, FCTZone, FCTMark, FCTLabel, FCTNwSrc, FCTNwDst,
 	FCTIPv6Src, FCTIPv6Dst, FCTNwProto, FCTTpSrc, FCTTpDst,
@@ -173,7 +174,7 @@ func (e *oxmEntry) check(m *Match, present *[fieldCount]bool) error {
 		return fail(ErrMatchBadWildcards, "a value with bits that its mask does not have")
 	case e.masked && !f.maskable && !e.mask.IsZero() && e.mask != Ones(8*uint(f.bytes)):
 		return fail(ErrMatchBadMask, "expected no mask")
-	case !e.v.AndNot(Ones(e.validBits())).IsZero() || e.id == FNwTOS && e.v[1]&^tosDSCP != 0:
+	case !e.v.AndNot(Ones(e.validBits())).IsZero() || e.id == FNwTOS && e.v[1]&^tosDSCP != 0, !validNSH(e.id, e.v[1]):
 		return fail(ErrMatchBadValue, "a value out of range")
 	}
 	present[e.id] = true

@@ -52,8 +52,7 @@ var notYet = map[string]bool{}
 func init() {
 	for _, n := range strings.Fields("skb_priority " +
 		"actset_output dp_hash recirc_id tun_erspan_ver tun_erspan_idx tun_erspan_dir " +
-		"tun_erspan_hwid tun_gtpu_flags tun_gtpu_msgtype nsh_flags nsh_ttl nsh_mdtype nsh_np nsh_spi nsh_si nsh_c1 nsh_c2 " +
-		"nsh_c3 nsh_c4") {
+		"tun_erspan_hwid tun_gtpu_flags tun_gtpu_msgtype") {
 		notYet[n] = true
 	}
 }
@@ -276,6 +275,8 @@ type flowParser struct {
 	match Match // match of mod
 	lists actionLists
 	inner actionParser
+	// shared has the words of the match that name fields in words that an NSH uses too.
+	shared []sharedWord
 }
 
 // actionLists maps the text of an action list to the parsed list. Flows of one file
@@ -345,8 +346,12 @@ func cutActions(text string) (match, actions string, found bool, err error) {
 
 func (p *flowParser) finish(actions string, hasActions bool) (FlowMod, error) {
 	mod := &p.mod
+	ignored, err := p.separateShared()
+	if err != nil {
+		return FlowMod{}, err
+	}
 	notes, err := normalize(&p.match)
-	mod.Notes = notes
+	mod.Notes = append(ignored, notes...)
 	if err != nil {
 		return FlowMod{}, err
 	}
@@ -414,6 +419,9 @@ func (p *flowParser) keyValue(t token) error {
 	id, isField := fieldNames[t.key]
 	if isField {
 		// Only tcp_flags accepts a missing value. The field's own parser checks this.
+		if usesSharedWord(id) {
+			p.shared = append(p.shared, sharedWord{id, t})
+		}
 		return parseMatchField(&p.match, id, t, p.names)
 	}
 	if notYet[t.key] {
@@ -543,10 +551,10 @@ var locations = []location{
 	{FNwTOS, flowtable.WIP, 0xff << flowtable.TOSShift, []Prereq{NeedIP}},
 	{FIPTTL, flowtable.WIP, 0xff << flowtable.TTLShift, []Prereq{NeedIP}},
 	{FIPFrag, flowtable.WIP, 0xff << flowtable.FragShift, []Prereq{NeedIP}},
-	{FIPSrc, flowtable.WIPv4, 0xffffffff << 32, []Prereq{NeedIPv4, NeedARP, NeedMPLS, NeedPBB}},
-	{FIPDst, flowtable.WIPv4, 0xffffffff, []Prereq{NeedIPv4, NeedARP}},
-	{FIPv6Src, flowtable.WIPv6Src, ^uint64(0), []Prereq{NeedIPv6}},
-	{FIPv6Src, flowtable.WIPv6Src + 1, ^uint64(0), []Prereq{NeedIPv6}},
+	{FIPSrc, flowtable.WIPv4, 0xffffffff << 32, []Prereq{NeedIPv4, NeedARP, NeedMPLS, NeedPBB, NeedNSH}},
+	{FIPDst, flowtable.WIPv4, 0xffffffff, []Prereq{NeedIPv4, NeedARP, NeedNSH}},
+	{FIPv6Src, flowtable.WIPv6Src, ^uint64(0), []Prereq{NeedIPv6, NeedNSH}},
+	{FIPv6Src, flowtable.WIPv6Src + 1, ^uint64(0), []Prereq{NeedIPv6, NeedNSH}},
 	{FIPv6Dst, flowtable.WIPv6Dst, ^uint64(0), []Prereq{NeedIPv6}},
 	{FIPv6Dst, flowtable.WIPv6Dst + 1, ^uint64(0), []Prereq{NeedIPv6}},
 	{FIPv6Label, flowtable.WL4, 1<<flowtable.ExtHdrShift - 1, []Prereq{NeedIPv6}},

@@ -101,7 +101,7 @@ func init() {
 }
 
 // actionsNotYet are the actions of ovs-actions(7) that Weft does not support.
-const actionsNotYet = " nat dec_nsh_ttl "
+const actionsNotYet = " nat "
 
 func (p *actionParser) parse(text string) ([]Action, error) {
 	var list []Action

@@ -115,6 +115,9 @@ func parseMatchField(m *Match, id FieldID, t token, names Names) error {
 	if n := f.storedBits(); v.BitLen() > int(n) && (id == FIPv6Label || id == FARPOp) {
 		return wrong(t.value, "a number below 0x%x for %s", 1<<n, t.key)
 	}
+	if !validNSH(id, v[1]) {
+		return wrong(t.value, "a value that an NSH can have in %s", t.key)
+	}
 	setField(m, id, v.And(mask), mask)
 	return nil
 }

@@ -31,6 +31,7 @@ const (
 	NeedPorts
 	NeedMPLS
 	NeedPBB
+	NeedNSH
 	// NeedCT means IP and a ct_state of a valid connection.
 	NeedCT
 	NeedCTIPv4
@@ -42,7 +43,7 @@ var prereqTexts = [...]string{
 	NeedIP: "ip or ipv6", NeedTCP: "tcp or tcp6", NeedUDP: "udp or udp6", NeedSCTP: "sctp or sctp6", NeedICMP: "icmp",
 	NeedICMPv6: "icmp6", NeedND: "icmp6 with icmp_type 135 or 136", NeedNDSolicit: "icmp6 with icmp_type=135",
 	NeedNDAdvert: "icmp6 with icmp_type=136", NeedPorts: "tcp, udp or sctp", NeedMPLS: "mpls or mplsm",
-	NeedPBB:    "dl_type=0x88e7",
+	NeedPBB: "dl_type=0x88e7", NeedNSH: "dl_type=0x894f",
 	NeedCT:     "ip or ipv6 and a valid ct_state such as +trk-inv or +est",
 	NeedCTIPv4: "ip and a valid ct_state such as +trk-inv or +est", NeedCTIPv6: "ipv6 and a valid ct_state such as +trk-inv or +est",
 }
@@ -80,6 +81,8 @@ func (p Prereq) Met(q Prober) bool {
 		return eth == packet.EtherTypeMPLS || eth == packet.EtherTypeMPLSMulticast
 	case NeedPBB:
 		return eth == packet.EtherTypePBB
+	case NeedNSH:
+		return eth == packet.EtherTypeNSH
 	case NeedARP:
 		return eth == packet.EtherTypeARP || eth == packet.EtherTypeRARP
 	case NeedIPv4:

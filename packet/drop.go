@@ -156,6 +156,9 @@ const (
 	// DropBadGRE: a GRE header has flags of RFC 1701, another version than 0 or a wrong checksum,
 	// or an ERSPAN header has another version than 1 and 2, or the datagram is too short for them.
 	DropBadGRE
+	// DropBadNSH: a network service header has another version than 0, or its length
+	// contradicts the frame or the MD type (RFC 8300 section 2).
+	DropBadNSH
 
 	dropReasonCount
 )
@@ -177,7 +180,7 @@ var dropNames = [DropReasons]string{
 	"conn-limit", "nat-exhausted", "meter", "bad-fragment", "held-share", "gateway",
 	"spoofed", "reserved-address", "bad-source", "no-address", "held-lost", "wrong-vlan",
 	"rx-full", "port-off", "bad-bfd", "bad-geneve", "tunnel-payload", "packet-type", "queue", "policed", "budget",
-	"not-attached", "slow-receiver", "many-pieces", "bond-backup", "bad-gre",
+	"not-attached", "slow-receiver", "many-pieces", "bond-backup", "bad-gre", "bad-nsh",
 }
 
 // String returns the reason's name in counters and output.

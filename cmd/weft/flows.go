@@ -21,13 +21,13 @@ Settings: table=0..254 (default 0), priority=0..65535 (default 32768), cookie=VA
 idle_timeout=SECONDS, hard_timeout=SECONDS, importance=0..65535, send_flow_rem, check_overlap,
 reset_counts, no_packet_counts, no_byte_counts.
 
-Match: the fields of ovs-fields(7) except NSH, packet_type and a few others, with the masks and
+Match: the fields of ovs-fields(7) except packet_type and a few others, with the masks and
 prerequisites of that page.
 
 Actions, as in ovs-actions(7): a port, output, all, flood, local, in_port, normal, drop;
 output(port=PORT,max_len=BYTES), enqueue, set_queue, pop_queue; set_field, load, move,
 delete_field, the mod_ actions, push_vlan, strip_vlan, dec_ttl, set_tunnel, push_mpls,
-pop_mpls, the set_mpls_ actions, dec_mpls_ttl, push_pbb, pop_pbb, encap, decap;
+pop_mpls, the set_mpls_ actions, dec_mpls_ttl, push_pbb, pop_pbb, encap, decap, dec_nsh_ttl;
 check_pkt_larger(BYTES)->FIELD[BIT];
 resubmit, goto_table, clone, exit, push, pop, multipath, bundle, bundle_load, sample,
 write_actions, clear_actions, write_metadata; group, meter, ct, ct_clear,

@@ -68,7 +68,7 @@ func Key(r *rand.Rand) (k flowtable.Key) {
 			}
 		}
 	}
-	eth := Pick[uint64](r, packet.EtherTypeIPv4, packet.EtherTypeIPv4, packet.EtherTypeIPv6, packet.EtherTypeARP, 0x88cc, packet.EtherTypeMPLS, packet.EtherTypePBB)
+	eth := Pick[uint64](r, packet.EtherTypeIPv4, packet.EtherTypeIPv4, packet.EtherTypeIPv6, packet.EtherTypeARP, 0x88cc, packet.EtherTypeMPLS, packet.EtherTypePBB, packet.EtherTypeNSH)
 	put(flowtable.WEthDst, 0, eth)
 	v4 := func() uint64 { return 0x0a000000 | uint64(r.IntN(4))<<16 | uint64(r.IntN(3)) }
 	switch eth {
@@ -87,6 +87,18 @@ func Key(r *rand.Rand) (k flowtable.Key) {
 		return k
 	case packet.EtherTypePBB:
 		put(flowtable.WIPv4, flowtable.ShimShift, uint64(r.IntN(3)))
+		return k
+	case packet.EtherTypeNSH:
+		put(flowtable.WIPv4, packet.NSHFlagsShift, uint64(r.IntN(2)))
+		put(flowtable.WIPv4, packet.NSHTTLShift, uint64(r.IntN(4)))
+		put(flowtable.WIPv4, packet.NSHMDTypeShift, packet.NSHType1)
+		put(flowtable.WIPv4, packet.NSHNextShift, uint64(1+r.IntN(3)))
+		put(flowtable.WIPv4, packet.NSHSPIShift, uint64(r.IntN(3)))
+		put(flowtable.WIPv4, 0, uint64(r.IntN(3)))
+		put(flowtable.WIPv6Src, 32, uint64(r.IntN(3)))
+		put(flowtable.WIPv6Src, 0, uint64(r.IntN(3)))
+		put(flowtable.WIPv6Src+1, 32, uint64(r.IntN(3)))
+		put(flowtable.WIPv6Src+1, 0, uint64(r.IntN(3)))
 		return k
 	case packet.EtherTypeIPv4:
 		put(flowtable.WIPv4, 32, v4())
@@ -178,7 +190,18 @@ func MatchText(r *rand.Rand) string {
 	add(40, "reg%d=0", r.IntN(16))
 	add(40, "x%sreg%d=0/0xff", Pick(r, "", "x"), r.IntN(4))
 	add(60, "xreg%d=0/3", r.IntN(8))
-	switch r.IntN(7) {
+	switch r.IntN(8) {
+	case 7:
+		w = append(w, "dl_type=0x894f,nsh_mdtype=1")
+		add(4, "nsh_flags=%d%s", r.IntN(2), Pick(r, "", "/1"))
+		add(3, "nsh_ttl=%d", r.IntN(4))
+		add(4, "nsh_np=%d", 1+r.IntN(3))
+		add(3, "nsh_spi=%d", r.IntN(3))
+		add(3, "nsh_si=%d", r.IntN(3))
+		add(4, "nsh_c1=%d%s", r.IntN(3), Pick(r, "", "/1"))
+		add(6, "nsh_c2=%d", r.IntN(3))
+		add(6, "nsh_c3=%d/2", r.IntN(2)*2)
+		add(6, "nsh_c4=%d", r.IntN(3))
 	case 6:
 		if r.IntN(3) == 0 {
 			w = append(w, "dl_type=0x88e7")
@@ -281,6 +304,8 @@ var ActionTexts = []string{
 	"set_field:1->tun_metadata0", "set_field:0x2/0xff->tun_metadata0", "load:1->tun_metadata1[3..4]", "move:reg0->tun_metadata0[0..31]", "move:tun_metadata1[0..31]->reg0",
 	"move:tun_metadata63[0..127]->xxreg0", "set_field:0x11223344556677889900aabbccddeeff00->tun_metadata2", "move:tun_metadata2[0..499]->tun_metadata2[100..599]",
 	"set_field:0->tun_metadata3", "delete_field:tun_metadata0", "delete_field:tun_metadata63", "push:tun_metadata1[0..31]", "pop:tun_metadata63[10..50]",
+	"dec_nsh_ttl", "set_field:1->nsh_flags", "set_field:2->nsh_ttl", "set_field:1->nsh_spi", "load:1->nsh_spi[0..1]", "set_field:2->nsh_si", "set_field:1->nsh_c1", "set_field:1/1->nsh_c2",
+	"move:nsh_c1[0..3]->nsh_c3[0..3]", "load:2->nsh_c4[0..7]", "move:nsh_spi[0..7]->reg0[0..7]", "move:nsh_ttl[0..3]->reg1[0..3]",
 	"set_field:fe80::1->ipv6_dst", "set_field:fe80::2->ipv6_src", "move:tp_dst->reg1[0..15]", "move:tcp_src->tcp_dst", "fin_timeout(idle_timeout=2,hard_timeout=3)", "fin_timeout(idle_timeout=1)",
 }
 

@@ -41,6 +41,10 @@ var setOps = []struct {
 	{openflow.FNDOptType, flowtable.OpSetNDOptionsType, openflow.NeedICMPv6}, {openflow.FNDSll, flowtable.OpSetNDSll, openflow.NeedICMPv6}, {openflow.FNDTll, flowtable.OpSetNDTll, openflow.NeedICMPv6},
 	{openflow.FICMPType, flowtable.OpSetICMPType, openflow.NeedICMP}, {openflow.FICMPCode, flowtable.OpSetICMPCode, openflow.NeedICMP},
 	{openflow.FICMPv6Type, flowtable.OpSetICMPType, openflow.NeedICMPv6}, {openflow.FICMPv6Code, flowtable.OpSetICMPCode, openflow.NeedICMPv6},
+	{openflow.FNSHFlags, flowtable.OpSetNSHFlags, openflow.NeedNSH}, {openflow.FNSHTTL, flowtable.OpSetNSHTTL, openflow.NeedNSH},
+	{openflow.FNSHSPI, flowtable.OpSetNSHSPI, openflow.NeedNSH}, {openflow.FNSHSI, flowtable.OpSetNSHSI, openflow.NeedNSH},
+	{openflow.FNSHC1, flowtable.OpSetNSHC1, openflow.NeedNSH}, {openflow.FNSHC2, flowtable.OpSetNSHC2, openflow.NeedNSH},
+	{openflow.FNSHC3, flowtable.OpSetNSHC3, openflow.NeedNSH}, {openflow.FNSHC4, flowtable.OpSetNSHC4, openflow.NeedNSH},
 	{openflow.FARPOp, flowtable.OpSetARPOp, openflow.NeedARP}, {openflow.FARPSpa, flowtable.OpSetARPSpa, openflow.NeedARP}, {openflow.FARPTpa, flowtable.OpSetARPTpa, openflow.NeedARP},
 	{openflow.FARPSha, flowtable.OpSetARPSha, openflow.NeedARP}, {openflow.FARPTha, flowtable.OpSetARPTha, openflow.NeedARP},
 }

@@ -33,7 +33,7 @@
 // Options of Geneve: tlv.go has the fields tun_metadata, optiontable.go the sets of options
 // that frames have brought.
 //
-// The other actions: actionset.go, checklarger.go, controller.go, controllernote.go, encap.go,
+// The other actions: actionset.go, checklarger.go, controller.go, controllernote.go, encap.go, nsh.go,
 // fintimeout.go, group.go, learn.go, links.go, meter.go, packetout.go, resubmit.go, shim.go,
 // stack.go, truncate.go. Their texts and their wire formats are in files of the same names in
 // package openflow.

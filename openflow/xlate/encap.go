@@ -9,8 +9,11 @@ import (
 )
 
 // encapsulate executes encap.
-func (x *xlate) encapsulate(packetType uint32) {
+func (x *xlate) encapsulate(a *openflow.Action) {
+	packetType := uint32(a.Value[1])
 	switch {
+	case packetType == openflow.PacketNSH:
+		x.pushNSH(uint8(a.Value[0]))
 	case packetType != openflow.PacketEthernet && x.bare:
 		x.pushMPLS(uint16(packetType))
 	case packetType != openflow.PacketEthernet:
@@ -31,6 +34,13 @@ func (x *xlate) pushMPLSAndEthernet(etherType uint16) {
 	x.commit()
 	x.emit(flowtable.Action{Op: flowtable.OpEncapMPLS, U16: etherType, U32: entry})
 	x.hideInner(etherType, entry)
+	x.newEthernet()
+	x.bare = true
+}
+
+// newEthernet makes the frame one with a new Ethernet header, for both frame states: without tags,
+// and with addresses 0.
+func (x *xlate) newEthernet() {
 	x.hideTags()
 	for _, word := range []int{flowtable.WEthDst, flowtable.WEthSrc} {
 		const address = 0xffffffffffff << 16
@@ -39,7 +49,6 @@ func (x *xlate) pushMPLSAndEthernet(etherType uint16) {
 		x.keep[word] &^= address
 		x.baseKeep[word] &^= address
 	}
-	x.bare = true
 }
 
 // decapsulate executes decap.
@@ -50,8 +59,10 @@ func (x *xlate) decapsulate(next uint32) {
 		x.halt(packet.DropPacketType)
 	case !x.bare:
 		x.bare = true
+	case openflow.NeedNSH.Met(x):
+		x.popNSH(next)
 	case !openflow.NeedMPLS.Met(x):
-		x.note("decap of a packet that is no MPLS")
+		x.note("decap of a packet that is neither MPLS nor NSH")
 		x.halt(packet.DropPacketType)
 	case next == openflow.PacketEthernet:
 		x.commit()

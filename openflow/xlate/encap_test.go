@@ -14,6 +14,7 @@ func TestEncap(t *testing.T) {
 	const (
 		v4    = "in_port=1,dl_src=00:00:00:00:00:01,dl_dst=00:00:00:00:00:02,tcp,nw_tos=32,nw_ttl=7"
 		mpls  = "in_port=1,dl_src=00:00:00:00:00:01,dl_dst=00:00:00:00:00:02,mpls,mpls_label=5,mpls_bos=1,mpls_ttl=8"
+		nsh   = "in_port=1,dl_src=00:00:00:00:00:01,dl_dst=00:00:00:00:00:02,dl_type=0x894f,nsh_mdtype=1,nsh_ttl=2,nsh_spi=7"
 		plain = "set(eth(dst=00:00:00:00:00:00)),set(eth(src=00:00:00:00:00:00))"
 	)
 	for _, c := range []struct{ frame, actions, first, second string }{
@@ -41,6 +42,20 @@ func TestEncap(t *testing.T) {
 		{v4, "decap(),decap(),encap(ethernet),2", "drop(packet-type)", ""},
 		{mpls, "decap(),decap(),2", "drop(packet-type)", ""},
 		{v4 + ",dl_vlan=5", "decap(),encap(ethernet),2", "drop(packet-type)", ""},
+		{v4, "encap(nsh(md_type=1)),set_field:0x1234->nsh_spi,set_field:0x11223344->nsh_c1,encap(ethernet),mod_dl_dst:00:00:00:00:00:09,2",
+			"push_nsh(flags=0,ttl=63,mdtype=1,np=3,spi=0x0,si=255),push_eth,set(eth(dst=00:00:00:00:00:09)),set(nsh(spi=0x1234)),set(nsh(c1=0x11223344)),2", ""},
+		{v4, "decap(),encap(nsh(md_type=2)),encap(ethernet),2", "push_nsh(flags=0,ttl=63,mdtype=2,np=1,spi=0x0,si=255)," + plain + ",2", ""},
+		{mpls, "decap(),encap(nsh),encap(ethernet),2", "push_nsh(flags=0,ttl=63,mdtype=1,np=5,spi=0x0,si=255)," + plain + ",2", ""},
+		{nsh, "decap(),encap(nsh),encap(ethernet),2", "push_nsh(flags=0,ttl=63,mdtype=1,np=4,spi=0x0,si=255)," + plain + ",2", ""},
+		{"in_port=1,dl_type=0x88cc", "decap(),encap(nsh),encap(ethernet),2", "drop(packet-type)", ""},
+		{nsh + ",nsh_np=3", "decap(),decap(),2", "pop_eth,pop_nsh(eth_type=0x6558),2", ""},
+		{nsh + ",nsh_np=3", "decap(),decap(),resubmit(,1)", "pop_eth,pop_nsh(eth_type=0x6558),recirc", "3"},
+		{nsh + ",nsh_np=1", "decap(),decap(),encap(ethernet),2", "pop_nsh(eth_type=0x0800),recirc", plain + ",2"},
+		{nsh + ",nsh_np=5", "decap(),decap(packet_type(ns=1,type=0x8847)),encap(ethernet),2", "pop_nsh(eth_type=0x8847),recirc", plain + ",2"},
+		{nsh + ",nsh_np=9", "decap(),decap(),2", "drop(packet-type)", ""},
+		{nsh + ",nsh_np=1", "decap(),decap(packet_type(ns=0,type=0)),2", "drop(packet-type)", ""},
+		{nsh, "dec_nsh_ttl,2,dec_nsh_ttl,3", "set(nsh(ttl=1)),2", ""},
+		{v4, "encap(nsh),output:2", "drop(packet-type)", ""},
 	} {
 		p, env := pipelineOf(t, "table=1,actions=3"), newRecircEnv()
 		actions, err := openflow.ParseActions(c.actions, nil)

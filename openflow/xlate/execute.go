@@ -35,6 +35,10 @@ func (x *xlate) list(actions []openflow.Action) (next uint8, jump bool) {
 			if !x.decMPLSTTL() {
 				return 0, false
 			}
+		case openflow.ActDecNSHTTL:
+			if !x.decNSHTTL() {
+				return 0, false
+			}
 		case openflow.ActOutput:
 			x.output(a.Port)
 		case openflow.ActCheckLarger:
@@ -47,7 +51,7 @@ func (x *xlate) list(actions []openflow.Action) (next uint8, jump bool) {
 		case openflow.ActEnqueue:
 			x.enqueue(a)
 		case openflow.ActEncap:
-			x.encapsulate(uint32(a.Value[1]))
+			x.encapsulate(a)
 		case openflow.ActDecap:
 			x.decapsulate(uint32(a.Value[1]))
 		case openflow.ActOutputTrunc:

@@ -142,6 +142,19 @@ func runDatapath(k *flowtable.Key, actions []flowtable.Action) (sent []string) {
 			f.v6Dst = openflow.Value128{a.U64, actions[i+1].U64}
 		case flowtable.OpSetShim:
 			f.ipSrc = uint64(a.U32)
+		case flowtable.OpSetNSHFlags, flowtable.OpSetNSHTTL, flowtable.OpSetNSHSPI, flowtable.OpSetNSHSI:
+			at := map[flowtable.Op]struct{ shift, bits int }{flowtable.OpSetNSHFlags: {56, 8}, flowtable.OpSetNSHTTL: {48, 8},
+				flowtable.OpSetNSHSPI: {8, 24}, flowtable.OpSetNSHSI: {0, 8}}[a.Op]
+			word := (f.ipSrc<<32|f.ipDst)&^((1<<at.bits-1)<<at.shift) | uint64(a.U32)<<at.shift
+			f.ipSrc, f.ipDst = word>>32, word&0xffffffff
+		case flowtable.OpSetNSHC1:
+			f.v6Src[0] = f.v6Src[0]&0xffffffff | uint64(a.U32)<<32
+		case flowtable.OpSetNSHC2:
+			f.v6Src[0] = f.v6Src[0]&^0xffffffff | uint64(a.U32)
+		case flowtable.OpSetNSHC3:
+			f.v6Src[1] = f.v6Src[1]&0xffffffff | uint64(a.U32)<<32
+		case flowtable.OpSetNSHC4:
+			f.v6Src[1] = f.v6Src[1]&^0xffffffff | uint64(a.U32)
 		case flowtable.OpSetARPSpa:
 			f.ipSrc = uint64(a.U32)
 		case flowtable.OpSetARPTpa:
@@ -449,6 +462,15 @@ func (in *interpreter) list(actions []openflow.Action, table uint8) (uint8, bool
 				return 0, false
 			}
 			openflow.WholeField(openflow.FIPTTL).Put(&in.f, openflow.Value64(ttl-1), openflow.Ones(8))
+		case openflow.ActDecNSHTTL:
+			if !openflow.NeedNSH.Met(in) {
+				continue
+			}
+			ttl := openflow.WholeField(openflow.FNSHTTL).Get(&in.f)[1]
+			if ttl <= 1 {
+				return 0, false
+			}
+			openflow.WholeField(openflow.FNSHTTL).Put(&in.f, openflow.Value64(ttl-1), openflow.Ones(8))
 		case openflow.ActDecMPLSTTL:
 			if !openflow.NeedMPLS.Met(in) {
 				continue
@@ -610,10 +632,10 @@ func (in *interpreter) runSet(set []openflow.Action) {
 		return found
 	}
 	list := append(append(last(openflow.ActPopVLAN), last(openflow.ActPushVLAN)...), last(openflow.ActDecTTL)...)
-	list = append(list, last(openflow.ActDecMPLSTTL)...)
+	list = append(append(list, last(openflow.ActDecMPLSTTL)...), last(openflow.ActDecNSHTTL)...)
 	for _, a := range set {
 		switch a.Kind {
-		case openflow.ActOutput, openflow.ActResubmit, openflow.ActGroup, openflow.ActPopVLAN, openflow.ActPushVLAN, openflow.ActDecTTL, openflow.ActDecMPLSTTL:
+		case openflow.ActOutput, openflow.ActResubmit, openflow.ActGroup, openflow.ActPopVLAN, openflow.ActPushVLAN, openflow.ActDecTTL, openflow.ActDecMPLSTTL, openflow.ActDecNSHTTL:
 		default:
 			list = append(list, a)
 		}
