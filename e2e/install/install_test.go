@@ -362,8 +362,8 @@ func readmeBlock(t *testing.T, comment string) []string {
 // number matches the words of the output of weft show that differ between runs and versions.
 var number = regexp.MustCompile(`[0-9a-f]{12}|\d[\d.hms]*(-dev)?`)
 
-// The lines of README's tour work, each after the one before, on a machine with the package.
-// The printed state has the lines that README shows; only numbers differ.
+// The lines of README's tour and of its section "Using it" work, each after the one before, on a
+// machine with the package. The printed state has the lines that README shows; only numbers differ.
 func TestREADME(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: boots a machine of namespaces")
@@ -380,5 +380,18 @@ func TestREADME(t *testing.T) {
 	}
 	if want, got := shape(strings.Join(readmeBlock(t, "tour's output"), "\n")), shape(out); got != want {
 		t.Errorf("weft show prints\n%s\nREADME.md has\n%s", got, want)
+	}
+	m.run("sh", "-c", "ip link add eth0 type veth peer name eth1 && ip link set eth0 up")
+	use := readmeBlock(t, "use:")
+	if !strings.HasPrefix(use[0], "make deb && apt install") {
+		t.Errorf("README.md begins with %q; this test installs the package in its place", use[0])
+	}
+	for _, line := range use[1:] {
+		out = m.run("sh", "-c", line)
+	}
+	for _, port := range []string{"uplink", "vm1", "overlay"} {
+		if !strings.Contains(out, " "+port+" ") {
+			t.Errorf("weft show prints no port %s:\n%s", port, out)
+		}
 	}
 }
