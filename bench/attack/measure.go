@@ -22,6 +22,7 @@ import (
 // machine measures how late threads wake up on each core, without the switch.
 type machine struct {
 	longest atomic.Int64 // longest delay in nanoseconds
+	recent  atomic.Int64 // longest delay in nanoseconds since the last call of lately
 	stop    atomic.Bool
 	ended   sync.WaitGroup
 }
@@ -46,16 +47,22 @@ func watchMachine() *machine {
 			for !m.stop.Load() {
 				begin := time.Now()
 				_ = unix.Nanosleep(&rest, nil)
-				if late := int64(time.Since(begin) - probeRest); late > m.longest.Load() {
-					// a race may store the shorter of two delays, which only makes the
-					// limits stricter
-					m.longest.Store(late)
+				late := int64(time.Since(begin) - probeRest)
+				for _, longest := range []*atomic.Int64{&m.longest, &m.recent} {
+					if late > longest.Load() {
+						// a race may store the shorter of two delays, which only makes the
+						// limits stricter
+						longest.Store(late)
+					}
 				}
 			}
 		}()
 	}
 	return m
 }
+
+// lately returns the longest delay since its last call.
+func (m *machine) lately() time.Duration { return time.Duration(m.recent.Swap(0)) }
 
 func (m *machine) end() time.Duration {
 	m.stop.Store(true)

@@ -67,8 +67,17 @@ type stormResult struct {
 	Bad         int    `json:"bad"`
 	Wrong       int64  `json:"wrong"`
 
-	Restarts uint64  `json:"engines_replaced"` // number of replaced engines, the killed ones included
-	PauseMS  float64 `json:"pause_ms"`         // longest pause without a kill or a move
+	// Part is what the bystanders got of what they asked for, without the time of the storm's own events; see
+	// fair.go. Wanted is the number of frames that they asked for.
+	Part   float64 `json:"part"`
+	Wanted uint64  `json:"wanted"`
+
+	Restarts uint64 `json:"engines_replaced"` // number of replaced engines, the killed ones included
+	// Unkilled is the part of Restarts that the storm did not kill: engines that hung or ended in an attack.
+	// Timeline says why.
+	Unkilled uint64     `json:"engines_replaced_by_control"`
+	Timeline []incident `json:"timeline,omitempty"`
+	PauseMS  float64    `json:"pause_ms"` // longest pause without a kill or a move
 	// KilledMS has the longest pause by event: a kill of the engine, of control or of both, a move, an
 	// upgrade, a stall of control. The pause of a stall of the whole switch is without the time for which
 	// the storm stopped the switch.
@@ -96,7 +105,12 @@ type storming struct {
 	// ports is the number of ports that are not attackers' ports.
 	ports int
 	// pause is the bystanders' pause during the last kill, move, stall or upgrade.
-	pause time.Duration
+	pause      time.Duration
+	machine    *machine // nil: not measured
+	begun      time.Time
+	controlLog controlLog
+	lastDemand demand // of the bystanders at the end of the last event
+	moved      uint64 // frames that they found outside of events
 
 	mu   sync.Mutex
 	busy map[string]bool // names of the attacks in progress
@@ -112,6 +126,9 @@ type balance struct {
 
 func runStorm(d time.Duration, seed uint64, list []*attack) (ok bool, err error) {
 	r, err := storms(d, seed, list, *workers)
+	if r.Part < promised.part && err == nil {
+		r.Faults = append(r.Faults, fmt.Sprintf("the bystanders got %.2f of what they asked for within their fair share, the limit is %.2f", r.Part, promised.part))
+	}
 	if err != nil {
 		return false, err
 	}
@@ -128,7 +145,7 @@ func storms(d time.Duration, seed uint64, list []*attack, workers int) (r stormR
 	defer lab.Caught(&err)
 	l := lab.New(lab.Program{})
 	defer l.Close()
-	w := newStorm(l, seed, siteConfig{workers: workers})
+	w := newStorm(l, seed, siteConfig{workers: workers, paced: true})
 	defer w.close()
 	for _, a := range list {
 		if a.uplink == "" && !a.exclusive {
@@ -138,7 +155,7 @@ func storms(d time.Duration, seed uint64, list []*attack, workers int) (r stormR
 	if err := w.begin(); err != nil {
 		return r, err
 	}
-	bare := watchMachine()
+	w.machine = watchMachine()
 	var players sync.WaitGroup
 	for i := range stormPlayers {
 		players.Add(1)
@@ -148,6 +165,7 @@ func storms(d time.Duration, seed uint64, list []*attack, workers int) (r stormR
 		}()
 	}
 	begin := time.Now()
+	w.begun, w.lastDemand = begin, w.stream.demandSoFar()
 	for reported := begin; time.Since(begin) < d && len(w.r.Faults) == 0; {
 		w.step()
 		if time.Since(reported) >= progressEvery {
@@ -157,7 +175,8 @@ func storms(d time.Duration, seed uint64, list []*attack, workers int) (r stormR
 	}
 	close(w.stop)
 	players.Wait()
-	w.r.Seconds, w.r.MachineMS = time.Since(begin).Seconds(), ms(bare.end())
+	w.r.Seconds, w.r.MachineMS = time.Since(begin).Seconds(), ms(w.machine.end())
+	w.r.Part = float64(w.moved) / float64(max(w.r.Wanted, 1))
 	w.end()
 	if len(w.r.Faults) > 0 {
 		fmt.Fprintln(os.Stderr, w.log())
@@ -194,8 +213,10 @@ func (w *storming) step() {
 	calm := w.stream.longest()
 	w.r.PauseMS = max(w.r.PauseMS, ms(calm))
 	w.stream.watch()
+	w.noteDemand()
 	var err error
-	event, restarts := "", w.last
+	event, restarts, all, before := "", w.last, w.r.Restarts, w.processes()
+	late := w.machine.lately()
 	switch {
 	case w.rng.IntN(oneInKill) == 0:
 		who := []string{"engine", "control", "both"}[w.rng.IntN(3)]
@@ -205,10 +226,9 @@ func (w *storming) step() {
 		event = "move"
 		err = w.move(w.rng.IntN(2))
 	case w.rng.IntN(oneInStall) == 0:
-		event = "stall"
 		engine := 0
-		if w.rng.IntN(2) == 0 {
-			engine = w.daemon.EnginePID()
+		if event = "stall of control"; w.rng.IntN(2) == 0 {
+			engine, event = w.daemon.EnginePID(), "stall of both"
 		}
 		err = w.stall(engine, time.Duration(w.rng.Int64N(int64(longestStall))))
 	}
@@ -218,11 +238,39 @@ func (w *storming) step() {
 	if err != nil {
 		w.fault("%v", err)
 	}
+	w.noteStep(event, before, w.r.Restarts-all, calm, late)
 	t := w.stream.totals()
 	w.audit.step(fmt.Sprintf("%s; engines replaced %d, then %d; %v", event, restarts, w.last, w.r.Drops), t.Lost+int64(t.Repeated)-w.counted())
 	if t.Misused > 0 {
 		w.fault("%d buffers of the bystanders are lost or used twice", t.Misused)
 	}
+}
+
+// noteDemand counts what the bystanders have asked for and found since the last event.
+func (w *storming) noteDemand() {
+	now := w.stream.demandSoFar()
+	w.r.Wanted += now.wanted - w.lastDemand.wanted
+	w.moved += now.moved - w.lastDemand.moved
+	w.lastDemand = now
+}
+
+// noteStep ends a step, in which number engines have ended. pause is the bystanders' longest pause before the
+// step's event, and delay the longest delay of a timer.
+func (w *storming) noteStep(event string, oldProcesses processes, number uint64, pause, delay time.Duration) {
+	if event != "" {
+		w.lastDemand, pause, delay = w.stream.demandSoFar(), w.pause, w.machine.lately()
+	}
+	unkilled := w.countUnkilled(event, number)
+	w.noteIncident(&incident{Event: event, PauseMS: ms(pause), MachineMS: ms(delay)}, oldProcesses, unkilled > 0)
+}
+
+// countUnkilled counts engines that have ended in a step, without the one that its event killed.
+func (w *storming) countUnkilled(event string, number uint64) (unkilled uint64) {
+	if unkilled = number; event == "kill of engine" && number > 0 {
+		unkilled--
+	}
+	w.r.Unkilled += unkilled
+	return unkilled
 }
 
 func (w *storming) progress(elapsed, d time.Duration) {
