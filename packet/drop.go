@@ -159,6 +159,8 @@ const (
 	// DropBadNSH: a network service header has another version than 0, or its length
 	// contradicts the frame or the MD type (RFC 8300 section 2).
 	DropBadNSH
+	// DropGroupRules: no rule of the groups of the sending or the receiving port allows the frame.
+	DropGroupRules
 
 	dropReasonCount
 )
@@ -181,6 +183,7 @@ var dropNames = [DropReasons]string{
 	"spoofed", "reserved-address", "bad-source", "no-address", "held-lost", "wrong-vlan",
 	"rx-full", "port-off", "bad-bfd", "bad-geneve", "tunnel-payload", "packet-type", "queue", "policed", "budget",
 	"not-attached", "slow-receiver", "many-pieces", "bond-backup", "bad-gre", "bad-nsh",
+	"group-rules",
 }
 
 // String returns the reason's name in counters and output.

@@ -122,10 +122,10 @@ func (s *Service) Apply(ctx context.Context, r *wire.ChangeRequest) (*wire.Chang
 // List implements wire.AdminServer.
 func (s *Service) List(r *wire.ListRequest, stream grpc.ServerStreamingServer[wire.ListReply]) error {
 	ctx := stream.Context()
-	all := !r.GetNets() && !r.GetPorts() && !r.GetHosts() && !r.GetBinds() && !r.GetStatus()
+	all := !r.GetNets() && !r.GetPorts() && !r.GetHosts() && !r.GetBinds() && !r.GetStatus() && !r.GetGroups()
 	wanted := map[store.Kind]bool{
 		store.KindNet: all || r.GetNets(), store.KindPort: all || r.GetPorts(), store.KindHost: all || r.GetHosts(),
-		store.KindBind: all || r.GetBinds(), store.KindStatus: all || r.GetStatus(),
+		store.KindBind: all || r.GetBinds(), store.KindStatus: all || r.GetStatus(), store.KindGroup: all || r.GetGroups(),
 	}
 	revision, objects, err := s.read(ctx, wanted, r.GetNet())
 	if err != nil {
@@ -183,6 +183,8 @@ func reply(revision int64, page []store.Object, connected map[string]hostState) 
 			r.Nets = append(r.Nets, m)
 		case *wire.Port:
 			r.Ports = append(r.Ports, m)
+		case *wire.Group:
+			r.Groups = append(r.Groups, m)
 		case *wire.Host:
 			r.Hosts = append(r.Hosts, m)
 		case *wire.Bind:

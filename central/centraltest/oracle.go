@@ -7,6 +7,7 @@ import (
 	"iter"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 
 	"weft/central/store"
@@ -14,12 +15,13 @@ import (
 	"weft/control/agent"
 )
 
-// Declaration has all networks, ports, hosts and bindings of a store.
+// Declaration has all networks, ports, groups, hosts and bindings of a store.
 type Declaration struct {
-	Nets  map[string]*wire.Net
-	Ports map[string]*wire.Port
-	Hosts map[string]*wire.Host
-	Binds map[string]Bound // bindings by port id
+	Nets   map[string]*wire.Net
+	Ports  map[string]*wire.Port
+	Hosts  map[string]*wire.Host
+	Binds  map[string]Bound // bindings by port id
+	Groups map[string]*wire.Group
 }
 
 // Bound is a binding of a port to a host, with the binding's generation.
@@ -30,7 +32,7 @@ type Bound struct {
 
 // DeclarationOf returns the objects of a store, sorted into a Declaration.
 func DeclarationOf(objects iter.Seq[store.Object]) *Declaration {
-	d := &Declaration{map[string]*wire.Net{}, map[string]*wire.Port{}, map[string]*wire.Host{}, map[string]Bound{}}
+	d := &Declaration{map[string]*wire.Net{}, map[string]*wire.Port{}, map[string]*wire.Host{}, map[string]Bound{}, map[string]*wire.Group{}}
 	for o := range objects {
 		switch m := o.Message.(type) {
 		case *wire.Net:
@@ -39,6 +41,8 @@ func DeclarationOf(objects iter.Seq[store.Object]) *Declaration {
 			d.Ports[o.ID] = m
 		case *wire.Host:
 			d.Hosts[o.ID] = m
+		case *wire.Group:
+			d.Groups[o.ID] = m
 		case *wire.Bind:
 			d.Binds[o.ID] = Bound{m, o.Revision}
 		}
@@ -88,13 +92,13 @@ func (d *Declaration) Expect(host string, local []agent.LocalPort, onDemand func
 		}
 		mac, ips := bits(p.Mac), addresses(p.Addresses)
 		if name, own := names[id]; own {
-			e.Ports[name] = agent.Port{Name: name, VNI: n.Vni, MAC: mac, IPs: ips, Unchecked: p.Unchecked}
+			e.Ports[name] = agent.Port{Name: name, VNI: n.Vni, MAC: mac, IPs: ips, Unchecked: p.Unchecked, Groups: d.groups(p)}
 		}
 		bound := d.Binds[id]
 		if bound.Bind == nil {
 			continue
 		}
-		a := agent.Address{VNI: n.Vni, MAC: mac, IPs: ips, Generation: bound.Generation, Remote: d.endpoint(bound)}
+		a := agent.Address{VNI: n.Vni, MAC: mac, IPs: ips, Generation: bound.Generation, Remote: d.endpoint(bound), Groups: p.Groups}
 		if bound.Host == host {
 			if names[id] == "" {
 				continue
@@ -107,6 +111,18 @@ func (d *Declaration) Expect(host string, local []agent.LocalPort, onDemand func
 		e.Nets[d.Nets[id].Vni] = d.expectNet(id, host, onDemand(id))
 	}
 	return e
+}
+
+// groups returns the groups of a port with as much of their rules as tests declare: protocol and group.
+func (d *Declaration) groups(p *wire.Port) (list []agent.Group) {
+	for _, id := range p.Groups {
+		g := agent.Group{ID: id, Name: d.Groups[id].GetName()}
+		for _, r := range d.Groups[id].GetRules() {
+			g.Rules = append(g.Rules, agent.GroupRule{Protocol: uint8(r.Protocol), ICMPType: -1, Group: r.Group})
+		}
+		list = append(list, g)
+	}
+	return list
 }
 
 func (d *Declaration) endpoint(b Bound) netip.Addr {
@@ -169,7 +185,8 @@ func (e *Expected) Difference(r *Recorder) string {
 		}
 	}
 	for name, want := range e.Ports {
-		if got, ok := r.ports[name]; !ok || got.VNI != want.VNI || got.MAC != want.MAC || !slices.Equal(got.IPs, want.IPs) || got.Unchecked != want.Unchecked {
+		if got, ok := r.ports[name]; !ok || got.VNI != want.VNI || got.MAC != want.MAC || !slices.Equal(got.IPs, want.IPs) || got.Unchecked != want.Unchecked ||
+			!reflect.DeepEqual(got.Groups, want.Groups) {
 			return fmt.Sprintf("port %s: %+v, expected %+v", name, got, want)
 		}
 	}
@@ -187,7 +204,7 @@ func (e *Expected) addressDifference(r *Recorder) string {
 		if !ok && e.Nets[k.VNI].Asked && want.Port == "" {
 			continue
 		}
-		if !ok || got.Port != want.Port || got.Remote != want.Remote || !slices.Equal(got.IPs, want.IPs) {
+		if !ok || got.Port != want.Port || got.Remote != want.Remote || !slices.Equal(got.IPs, want.IPs) || !slices.Equal(got.Groups, want.Groups) {
 			return fmt.Sprintf("address %x in VNI %d: %+v (known: %t), expected %+v", k.MAC, k.VNI, got, ok, want)
 		}
 	}

@@ -69,12 +69,16 @@ func (f *Fleet) Diff(file *File, prune bool) (*Diff, error) {
 	if err != nil {
 		return nil, err
 	}
+	groups, err := f.mergeGroups(file, prune)
+	if err != nil {
+		return nil, err
+	}
 	hosts, err := merge(f.Hosts, file.Hosts, prune, func(h *Host) (string, string) { return h.ID, h.Name },
 		func(h *Host, id string) (*wire.Host, error) { return h.wire(id), nil })
 	if err != nil {
 		return nil, err
 	}
-	after := &Fleet{Nets: kindOf("net", nets.result), Hosts: kindOf("host", hosts.result)}
+	after := &Fleet{Nets: kindOf("net", nets.result), Groups: kindOf("group", groups.result), Hosts: kindOf("host", hosts.result)}
 	ports, err := merge(f.Ports, file.Ports, prune, func(p *Port) (string, string) { return p.ID, p.Name }, after.wirePort)
 	if err != nil {
 		return nil, err
@@ -85,6 +89,14 @@ func (f *Fleet) Diff(file *File, prune bool) (*Diff, error) {
 	}
 	d := &Diff{}
 	d.add(nets.pairs("net", func(n *wire.Net, _ bool) []word { v := NetOf(n); return v.words() }))
+	d.add(groups.pairs("group", func(g *wire.Group, old bool) []word {
+		names := after
+		if old {
+			names = f
+		}
+		v := names.GroupOf(g)
+		return v.words()
+	}))
 	d.add(hosts.pairs("host", func(h *wire.Host, _ bool) []word { v := HostOf(h); return v.words() }))
 	d.add(ports.pairs("port", func(p *wire.Port, old bool) []word {
 		names := after
@@ -117,6 +129,9 @@ func (f *Fleet) wirePort(p *Port, id string) (*wire.Port, error) {
 			return nil, errorf("port %s: host %v", p.Name, err)
 		}
 		*h.dst = host.GetId()
+	}
+	if w.Groups, err = f.groupIDs(p.Groups); err != nil {
+		return nil, errorf("port %s: %v", p.Name, err)
 	}
 	w.Addresses, err = addressBytes(p.Addresses)
 	return w, err
@@ -281,6 +296,8 @@ func Set(o Object) *wire.Change {
 	switch o := o.(type) {
 	case *wire.Net:
 		return &wire.Change{Change: &wire.Change_SetNet{SetNet: o}}
+	case *wire.Group:
+		return &wire.Change{Change: &wire.Change_SetGroup{SetGroup: o}}
 	case *wire.Host:
 		return &wire.Change{Change: &wire.Change_SetHost{SetHost: o}}
 	case *wire.Port:
@@ -294,6 +311,8 @@ func Delete(o Object) *wire.Change {
 	switch o := o.(type) {
 	case *wire.Net:
 		return &wire.Change{Change: &wire.Change_DeleteNet{DeleteNet: o.Id}}
+	case *wire.Group:
+		return &wire.Change{Change: &wire.Change_DeleteGroup{DeleteGroup: o.Id}}
 	case *wire.Host:
 		return &wire.Change{Change: &wire.Change_DeleteHost{DeleteHost: o.Id}}
 	case *wire.Port:
@@ -319,6 +338,11 @@ func (f *Fleet) checkUnique() error {
 			return err
 		}
 		if err := claim("net", fmt.Sprint("vni ", n.GetVni()), "", n.GetName()); err != nil {
+			return err
+		}
+	}
+	for _, g := range f.Groups.All {
+		if err := claim("group", "the name", g.GetName(), g.GetName()); err != nil {
 			return err
 		}
 	}

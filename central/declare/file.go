@@ -17,9 +17,10 @@ const MaxFile = 64 << 20
 
 // File is a declaration file.
 type File struct {
-	Nets  []Net  `toml:"net,omitempty" json:"nets"`
-	Hosts []Host `toml:"host,omitempty" json:"hosts"`
-	Ports []Port `toml:"port,omitempty" json:"ports"`
+	Nets   []Net   `toml:"net,omitempty" json:"nets"`
+	Groups []Group `toml:"group,omitempty" json:"groups"`
+	Hosts  []Host  `toml:"host,omitempty" json:"hosts"`
+	Ports  []Port  `toml:"port,omitempty" json:"ports"`
 }
 
 // ParseFile parses and checks a declaration file.
@@ -60,6 +61,12 @@ func (file *File) check() error {
 	for i := range file.Nets {
 		n := &file.Nets[i]
 		if err := object("net", i, n.Name, n.ID, n.check()); err != nil {
+			return err
+		}
+	}
+	for i := range file.Groups {
+		g := &file.Groups[i]
+		if err := object("group", i, g.Name, g.ID, g.check()); err != nil {
 			return err
 		}
 	}
@@ -115,6 +122,9 @@ func (f *Fleet) File() *File {
 	for _, n := range f.Nets.All {
 		file.Nets = append(file.Nets, NetOf(n))
 	}
+	for _, g := range f.Groups.All {
+		file.Groups = append(file.Groups, f.GroupOf(g))
+	}
 	for _, h := range f.Hosts.All {
 		file.Hosts = append(file.Hosts, HostOf(h))
 	}
@@ -126,7 +136,7 @@ func (f *Fleet) File() *File {
 
 // Format returns the file as TOML for ParseFile.
 func (file *File) Format() ([]byte, error) {
-	short := &File{Nets: file.Nets, Hosts: file.Hosts, Ports: append([]Port(nil), file.Ports...)}
+	short := &File{Nets: file.Nets, Groups: file.Groups, Hosts: file.Hosts, Ports: append([]Port(nil), file.Ports...)}
 	for i := range short.Ports {
 		if p := &short.Ports[i]; p.Checked() {
 			p.SpoofCheck = nil

@@ -13,18 +13,19 @@ import (
 	"weft/central/wire"
 )
 
-// Fleet is a declaration (networks, hosts and ports), or a part of it, as a central has
+// Fleet is a declaration (networks, groups, hosts and ports), or a part of it, as a central has
 // sent it.
 type Fleet struct {
 	Revision int64
 	Nets     Kind[*wire.Net]
 	Hosts    Kind[*wire.Host]
 	Ports    Kind[*wire.Port]
+	Groups   Kind[*wire.Group]
 	Binds    map[string]*wire.BoundPort  // bindings by port id
 	Status   map[string]*wire.HostReport // status by host id
 }
 
-// Object is a declared network, host or port.
+// Object is a declared network, group, host or port.
 type Object interface {
 	proto.Message
 	GetId() string
@@ -54,9 +55,11 @@ func NewFleet(parts []*wire.ListReply) *Fleet {
 	var nets []*wire.Net
 	var hosts []*wire.Host
 	var ports []*wire.Port
+	var groups []*wire.Group
 	for _, p := range parts {
 		f.Revision = max(f.Revision, p.GetRevision())
 		nets, hosts, ports = append(nets, p.GetNets()...), append(hosts, p.GetHosts()...), append(ports, p.GetPorts()...)
+		groups = append(groups, p.GetGroups()...)
 		for _, b := range p.GetBinds() {
 			f.Binds[b.GetBind().GetPort()] = b
 		}
@@ -65,11 +68,15 @@ func NewFleet(parts []*wire.ListReply) *Fleet {
 		}
 	}
 	f.Nets, f.Hosts, f.Ports = kindOf("net", nets), kindOf("host", hosts), kindOf("port", ports)
+	f.Groups = kindOf("group", groups)
 	return f
 }
 
 // mostNamed limits the number of names in an error.
 const mostNamed = 10
+
+// verbOf has the verb of weft for each kind of objects. The verb group is about OpenFlow.
+var verbOf = map[string]string{"net": "net", "group": "secgroup", "host": "host", "port": "port"}
 
 // Find returns the object with this name. If there is none, it returns the object with
 // this id. The error lists the known names.
@@ -81,7 +88,7 @@ func (k *Kind[T]) Find(nameOrID string) (T, error) {
 	case len(k.All) == 0:
 		return o, errorf("%s: no such %s; none is declared", quoted(nameOrID), k.noun)
 	case len(k.All) > mostNamed:
-		return o, errorf("%s: no such %s; weft %s list prints all", quoted(nameOrID), k.noun, k.noun)
+		return o, errorf("%s: no such %s; weft %s list prints all", quoted(nameOrID), k.noun, verbOf[k.noun])
 	}
 	var names []string
 	for _, o := range k.All {

@@ -41,6 +41,7 @@ type Port struct {
 	Addresses []netip.Addr `toml:"addresses,omitempty" json:"addresses"`
 	Host      string       `toml:"host,omitempty" json:"host,omitempty"`
 	MoveTo    string       `toml:"move-to,omitempty" json:"move_to,omitempty"`
+	Groups    []string     `toml:"groups,omitempty" json:"groups,omitempty"` // names, as Net
 	// SpoofCheck drops frames of the port with other sender addresses than the declared
 	// ones. nil means true.
 	SpoofCheck *bool `toml:"spoof-check,omitempty" json:"spoof_check,omitempty"`
@@ -119,6 +120,9 @@ func (p *Port) words() []word {
 	if !p.Checked() {
 		list = append(list, word{"spoof-check", "off"})
 	}
+	if len(p.Groups) > 0 {
+		list = append(list, word{"groups", strings.Join(p.Groups, ",")})
+	}
 	return list
 }
 
@@ -163,7 +167,7 @@ func HostOf(h *wire.Host) Host {
 func (f *Fleet) PortOf(p *wire.Port) Port {
 	checked := !p.GetUnchecked()
 	port := Port{Name: p.GetName(), ID: p.GetId(), Net: f.Nets.name(p.GetNet()), Host: f.Hosts.name(p.GetHost()),
-		MoveTo: f.Hosts.name(p.GetMoveTo()), SpoofCheck: &checked, Addresses: []netip.Addr{}}
+		MoveTo: f.Hosts.name(p.GetMoveTo()), SpoofCheck: &checked, Addresses: []netip.Addr{}, Groups: f.groupNames(p.GetGroups())}
 	copy(port.MAC[:], p.GetMac())
 	for _, b := range p.GetAddresses() {
 		a, _ := netip.AddrFromSlice(b)

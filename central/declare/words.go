@@ -114,6 +114,14 @@ func (f *Fleet) SetPort(p *wire.Port, created bool, words []string) error {
 			p.Unchecked = !checked
 			return err
 		}},
+		setting{"groups", func(v string) (err error) {
+			var names []string
+			if v != "" {
+				names = strings.Split(v, ",")
+			}
+			p.Groups, err = f.groupIDs(names)
+			return err
+		}},
 	))
 	if err == nil && p.MoveTo != "" && p.Host == "" {
 		return errorf("port %s: move-to=%s without host=: name the present host too, or neither", p.Name, f.Hosts.name(p.MoveTo))

@@ -68,7 +68,7 @@ func withPlaces(field protowire.Number, message []byte, places protowire.Number,
 // place returns the place of a port. The caller makes sure that the port has one.
 func (p *port) place() *wire.Place {
 	return &wire.Place{Port: p.id, Net: p.net.id, Mac: p.declared.GetMac(), Addresses: p.declared.GetAddresses(),
-		Host: p.bind.GetHost(), Endpoint: []byte(p.endpoint), Generation: p.generation}
+		Host: p.bind.GetHost(), Endpoint: []byte(p.endpoint), Generation: p.generation, Groups: p.declared.GetGroups()}
 }
 
 // placeSize returns the length of the port's encoded place in bytes.
@@ -80,6 +80,9 @@ func (p *port) placeSize() int {
 	}
 	if p.generation != 0 {
 		size += 1 + protowire.SizeVarint(uint64(p.generation))
+	}
+	for _, g := range p.declared.GetGroups() {
+		size += sizeWord(len(g))
 	}
 	return size
 }
@@ -105,6 +108,9 @@ func (p *port) appendPlace(b []byte) []byte {
 	b = appendWord(b, 6, p.endpoint)
 	if p.generation != 0 {
 		b = protowire.AppendVarint(protowire.AppendTag(b, 7, protowire.VarintType), uint64(p.generation))
+	}
+	for _, g := range p.declared.GetGroups() {
+		b = appendWord(b, 8, g)
 	}
 	return b
 }

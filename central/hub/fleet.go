@@ -15,6 +15,7 @@ type fleet struct {
 	nets      map[string]*network
 	ports     map[string]*port
 	hosts     map[string]*host
+	groups    map[string]*group
 	portNames map[string]*port
 	hostNames map[string]*host
 
@@ -38,6 +39,7 @@ type port struct {
 	left       string     // id of the host whose binding was deleted, until the host shows that it has the port
 	generation int64
 	net        *network   // nil: not declared
+	groups     []*group   // of declared
 	placed     bool       // the port is declared and bound, so it has a place
 	endpoint   string     // VXLAN endpoint of the host; ports of one host share the bytes
 	digest     uint64     // of the place
@@ -88,7 +90,7 @@ type netChanges struct {
 const askedAbove, pushedBelow = 1000, 800
 
 func newFleet() *fleet {
-	return &fleet{nets: map[string]*network{}, ports: map[string]*port{}, hosts: map[string]*host{},
+	return &fleet{nets: map[string]*network{}, ports: map[string]*port{}, hosts: map[string]*host{}, groups: map[string]*group{},
 		portNames: map[string]*port{}, hostNames: map[string]*host{},
 		dirty: map[*network]struct{}{}, dirtyPorts: map[*port]struct{}{}}
 }
@@ -98,6 +100,9 @@ func (f *fleet) apply(o *store.Object) {
 	case store.KindNet:
 		declared, _ := o.Message.(*wire.Net)
 		f.setNet(o.ID, declared)
+	case store.KindGroup:
+		declared, _ := o.Message.(*wire.Group)
+		f.setGroup(o.ID, declared)
 	case store.KindPort:
 		declared, _ := o.Message.(*wire.Port)
 		f.setPort(o.ID, declared)
@@ -139,6 +144,11 @@ func (f *fleet) missing(list []store.Object) (missing []store.Object) {
 	}
 	for id := range f.hosts {
 		add(store.KindHost, id)
+	}
+	for id, g := range f.groups {
+		if g.declared != nil {
+			add(store.KindGroup, id)
+		}
 	}
 	return missing
 }
@@ -236,6 +246,7 @@ func (f *fleet) setPort(id string, declared *wire.Port) {
 	}
 	f.dirtyPorts[p] = struct{}{}
 	p.declared = declared
+	f.setGroups(p)
 	if declared == nil {
 		return
 	}
@@ -334,7 +345,7 @@ func (f *fleet) setPlace(p *port) {
 		p.endpoint = string(p.bind.GetEndpoint())
 	}
 	p.digest = wire.PlaceDigest([]byte(p.id), p.declared.GetMac(), []byte(p.bind.GetHost()), []byte(p.endpoint),
-		p.declared.GetAddresses(), p.generation)
+		p.declared.GetAddresses(), p.generation, p.groupIDs())
 	n.bound++
 	n.placesDigest ^= p.digest
 	n.byMAC[wire.MACNumber(p.declared.GetMac())] = p

@@ -325,7 +325,7 @@ func (h *Hub) updateOwn(s *session, p *port) {
 	}
 	s.own[p] = ownPort{p.net, here || old.bound && p.bind != nil}
 	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Port{Port: &wire.PortUpdate{Ports: []*wire.LocalPort{
-		{Port: p.declared, Bound: here, Generation: p.generation}}}}}))
+		{Port: p.declared, Bound: here, Generation: p.generation, Groups: p.declaredGroups()}}}}}))
 	if here && p.net.onDemand && p.placed {
 		h.sendOwnPlace(s, p)
 	}

@@ -259,7 +259,7 @@ func (f *follower) takeWriter(e *clientv3.Event) (ended bool) {
 // such an object until release.
 func (f *follower) hold(o Object) bool {
 	switch o.Kind {
-	case KindNet, KindHost, KindPort:
+	case KindNet, KindHost, KindGroup, KindPort:
 	case KindBind:
 		_, port := f.held[objectKey{KindPort, o.ID}]
 		_, bind := f.held[objectKey{KindBind, o.ID}]

@@ -17,16 +17,18 @@ const Prefix = "/weft/v1/"
 
 // Keys under Prefix. Objects:
 //
-//	net/<id>  port/<id>  host/<id>  bind/<port id>  status/<host id>
+//	net/<id>  group/<id>  port/<id>  host/<id>  bind/<port id>  status/<host id>
 //	revoked/serial/<serial>  revoked/name/<role>/<name>
 //
 // Guards, keys that make a value unique. The value of a guard is the id of the object
 // that has the name, number or address:
 //
-//	guard/name/net/<name>  guard/name/port/<name>  guard/name/host/<name>
+//	guard/name/net/<name>  guard/name/port/<name>  guard/name/host/<name>  guard/name/group/<name>
 //	guard/vni/<vni>  guard/endpoint/<hex>
 //	guard/mac/<net id>/<hex>  guard/ip/<net id>/<hex>
 //	guard/pin/<host id>/<port id>    the declaration of the port names the host
+//	guard/group/<group id>/port:<port id>     the port is in the group
+//	guard/group/<group id>/group:<group id>   a rule of the second group names the first
 //
 // Other keys:
 //
@@ -36,6 +38,7 @@ const Prefix = "/weft/v1/"
 //	journal/<token>/<n>     the operations of a large request
 const (
 	netPrefix     = Prefix + "net/"
+	groupPrefix   = Prefix + "group/"
 	portPrefix    = Prefix + "port/"
 	hostPrefix    = Prefix + "host/"
 	bindPrefix    = Prefix + "bind/"
@@ -49,6 +52,7 @@ const (
 )
 
 func netKey(id string) string      { return netPrefix + id }
+func groupKey(id string) string    { return groupPrefix + id }
 func portKey(id string) string     { return portPrefix + id }
 func hostKey(id string) string     { return hostPrefix + id }
 func bindKey(port string) string   { return bindPrefix + port }
@@ -67,6 +71,10 @@ func ipGuard(net string, ip []byte) string {
 }
 func pinGuards(host string) string      { return guardPrefix + "pin/" + host + "/" }
 func pinGuard(host, port string) string { return pinGuards(host) + port }
+func groupGuards(group string) string   { return guardPrefix + "group/" + group + "/" }
+func groupGuard(group, kind, id string) string {
+	return groupGuards(group) + kind + ":" + id
+}
 
 // kindRow is a kind of object.
 type kindRow struct {
@@ -81,6 +89,7 @@ type kindRow struct {
 var kinds = []kindRow{
 	{KindNet, netPrefix, func() proto.Message { return &wire.Net{} }, func(m proto.Message) string { return m.(*wire.Net).GetId() }},
 	{KindHost, hostPrefix, func() proto.Message { return &wire.Host{} }, func(m proto.Message) string { return m.(*wire.Host).GetId() }},
+	{KindGroup, groupPrefix, func() proto.Message { return &wire.Group{} }, func(m proto.Message) string { return m.(*wire.Group).GetId() }},
 	{KindPort, portPrefix, func() proto.Message { return &wire.Port{} }, func(m proto.Message) string { return m.(*wire.Port).GetId() }},
 	{KindBind, bindPrefix, func() proto.Message { return &wire.Bind{} }, func(m proto.Message) string { return m.(*wire.Bind).GetPort() }},
 	{KindStatus, statusPrefix, func() proto.Message { return &wire.HostStatus{} }, func(m proto.Message) string { return m.(*wire.HostStatus).GetHost() }},

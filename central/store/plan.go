@@ -17,7 +17,7 @@ import (
 // target is the state of one object after a request. The order of the request's changes
 // does not matter: two ports may exchange their addresses.
 type target struct {
-	kind    string // kind as in the object's key: net, port or host
+	kind    string // kind as in the object's key: net, group, port or host
 	id      string
 	message proto.Message // nil: deleted
 }
@@ -58,10 +58,14 @@ func checkChange(c *wire.Change) (*target, error) {
 		return &target{"port", c.SetPort.GetId(), c.SetPort}, checkPort(c.SetPort)
 	case *wire.Change_SetHost:
 		return &target{"host", c.SetHost.GetId(), c.SetHost}, checkHost(c.SetHost)
+	case *wire.Change_SetGroup:
+		return &target{"group", c.SetGroup.GetId(), c.SetGroup}, checkGroup(c.SetGroup)
 	case *wire.Change_DeleteNet:
 		return &target{"net", c.DeleteNet, nil}, checkWord("the id of the network to delete", c.DeleteNet)
 	case *wire.Change_DeletePort:
 		return &target{"port", c.DeletePort, nil}, checkWord("the id of the port to delete", c.DeletePort)
+	case *wire.Change_DeleteGroup:
+		return &target{"group", c.DeleteGroup, nil}, checkWord("the id of the group to delete", c.DeleteGroup)
 	case *wire.Change_DeleteHost:
 		return &target{"host", c.DeleteHost, nil}, checkWord("the id of the host to delete", c.DeleteHost)
 	}
@@ -88,6 +92,15 @@ func guards(m proto.Message) []string {
 				keys = append(keys, pinGuard(h, m.Id))
 			}
 		}
+		for _, g := range m.Groups {
+			keys = append(keys, groupGuard(g, "port", m.Id))
+		}
+		return keys
+	case *wire.Group:
+		keys := []string{nameGuard("group", m.Name)}
+		for _, g := range namedGroups(m) {
+			keys = append(keys, groupGuard(g, "group", m.Id))
+		}
 		return keys
 	}
 	return nil
@@ -104,11 +117,21 @@ func namesakes(m proto.Message) []string {
 }
 
 func references(m proto.Message) []string {
+	if g, ok := m.(*wire.Group); ok {
+		var keys []string
+		for _, id := range namedGroups(g) {
+			keys = append(keys, groupKey(id))
+		}
+		return keys
+	}
 	p, ok := m.(*wire.Port)
 	if !ok {
 		return nil
 	}
 	keys := []string{netKey(p.Net)}
+	for _, g := range p.Groups {
+		keys = append(keys, groupKey(g))
+	}
 	for _, h := range []string{p.Host, p.MoveTo} {
 		if h != "" {
 			keys = append(keys, hostKey(h))
@@ -175,7 +198,7 @@ func (v *view) checkNamesakes(objects []*target, stored map[string]proto.Message
 	return nil
 }
 
-var noun = map[string]string{"net": "network", "port": "port", "host": "host"}
+var noun = map[string]string{"net": "network", "group": "group", "port": "port", "host": "host"}
 
 // loadStored returns the stored versions of the objects that a request changes.
 func (v *view) loadStored(ctx context.Context, objects []*target) (map[string]proto.Message, error) {
@@ -246,6 +269,8 @@ func duplicate(w *target, guard, owner string) error {
 			return refuse(Duplicate, "host %s: endpoint %s belongs to %s; choose another", m.Name, addressText(m.Endpoint), mention{kind: "host", id: owner})
 		}
 		return refuse(Duplicate, "host %s: the name belongs to the host of id %s; choose another name or set that one", m.Name, owner)
+	case *wire.Group:
+		return refuse(Duplicate, "group %s: the name belongs to the group of id %s; choose another name or set that one", m.Name, owner)
 	case *wire.Port:
 		switch {
 		case strings.HasPrefix(rest, "mac/"):
@@ -268,18 +293,18 @@ func duplicate(w *target, guard, owner string) error {
 	return refuse(Duplicate, "%s %s: %s belongs to %s", noun[w.kind], w.id, rest, owner)
 }
 
-// checkReferences returns an error if a port would refer to a network or host that is
+// checkReferences returns an error if a port or group would refer to an object that is
 // not declared.
 func (v *view) checkReferences(ctx context.Context, objects []*target) error {
-	// deleted networks and hosts, by the prefix under which the guard keys of their
+	// deleted networks, hosts and groups, by the prefix under which the guard keys of their
 	// ports are
 	inUse := map[string]*target{}
 	for _, w := range objects {
-		if p, ok := w.message.(*wire.Port); ok {
-			for _, k := range references(p) {
+		if w.message != nil {
+			for _, k := range references(w.message) {
 				if _, there := v.get(k); !there {
 					kind, id, _ := strings.Cut(strings.TrimPrefix(k, Prefix), "/")
-					return refuse(NotFound, "port %s: there is no %s of id %s; declare it before or in the same request", p.Name, noun[kind], id)
+					return refuse(NotFound, "%s %s: there is no %s of id %s; declare it before or in the same request", noun[w.kind], nameIn(w.message), noun[kind], id)
 				}
 			}
 		}
@@ -287,8 +312,11 @@ func (v *view) checkReferences(ctx context.Context, objects []*target) error {
 			continue
 		}
 		prefix := macGuards(w.id)
-		if w.kind == "host" {
+		switch w.kind {
+		case "host":
 			prefix = pinGuards(w.id)
+		case "group":
+			prefix = groupGuards(w.id)
 		}
 		inUse[prefix] = w
 		if err := v.loadPrefix(ctx, prefix); err != nil {
@@ -303,8 +331,12 @@ func (v *view) checkReferences(ctx context.Context, objects []*target) error {
 			continue
 		}
 		if w := inUse[k[:strings.LastIndexByte(k, '/')+1]]; w != nil {
-			return refuse(InUse, "%s cannot be deleted: %s uses it; delete or change its ports before or in the same request",
-				mention{kind: w.kind, id: w.id}, mention{kind: "port", id: string(r.value)})
+			user := "port"
+			if strings.HasPrefix(k[strings.LastIndexByte(k, '/')+1:], "group:") {
+				user = "group"
+			}
+			return refuse(InUse, "%s cannot be deleted: %s uses it; delete or change its %ss before or in the same request",
+				mention{kind: w.kind, id: w.id}, mention{kind: user, id: string(r.value)}, user)
 		}
 	}
 	return nil

@@ -108,6 +108,7 @@ const (
 	KindBind                       // *wire.Bind; ID is the port's
 	KindStatus                     // *wire.HostStatus; ID is the host's
 	KindRevocation                 // *wire.Revocation
+	KindGroup                      // *wire.Group
 )
 
 // Object is one stored object.

@@ -55,6 +55,14 @@ func deletePort(id string) *wire.Change {
 	return &wire.Change{Change: &wire.Change_DeletePort{DeletePort: id}}
 }
 
+func setGroup(id string, rules ...*wire.GroupRule) *wire.Change {
+	return &wire.Change{Change: &wire.Change_SetGroup{SetGroup: &wire.Group{Id: id, Name: id, Rules: rules}}}
+}
+
+func deleteGroup(id string) *wire.Change {
+	return &wire.Change{Change: &wire.Change_DeleteGroup{DeleteGroup: id}}
+}
+
 func deleteHost(id string) *wire.Change {
 	return &wire.Change{Change: &wire.Change_DeleteHost{DeleteHost: id}}
 }
@@ -176,6 +184,9 @@ func TestApplyRefusesWhatIsWrong(t *testing.T) {
 	named := port("p1b", "blue", 3)
 	named.Name = "p1-name"
 	apply(t, s, setPort(named), setPort(named)) // a port is no namesake of itself
+	grouped := port("p3", "blue", 4)
+	grouped.Groups = []string{"g1"}
+	apply(t, s, setGroup("g1"), setGroup("g2"), setGroup("g3", &wire.GroupRule{Group: "g2"}, &wire.GroupRule{Group: "g3"}), setPort(grouped))
 	before := dump(t, s)
 	with := func(change func(*wire.Port)) *wire.Change {
 		p := port("p2", "blue", 2)
@@ -195,6 +206,19 @@ func TestApplyRefusesWhatIsWrong(t *testing.T) {
 		{"name belongs to the network of id red", &wire.Change{Change: &wire.Change_SetNet{SetNet: &wire.Net{Id: "x", Name: "red-name", Vni: 9}}}},
 		{"mtu 10", &wire.Change{Change: &wire.Change_SetNet{SetNet: &wire.Net{Id: "x", Name: "x", Vni: 9, Mtu: 10}}}},
 		{"network blue cannot be deleted: port p1", deleteNet("blue")},
+		{"port p9: there is no group of id x", with(func(p *wire.Port) { p.Name, p.Groups = "p9", []string{"x"} })},
+		{"port p2 is in the group of id g1 twice", with(func(p *wire.Port) { p.Groups = []string{"g1", "g1"} })},
+		{"port p2 is in 9 groups; expected at most 8", with(func(p *wire.Port) { p.Groups = make([]string, 9) })},
+		{"group x: there is no group of id y", setGroup("x", &wire.GroupRule{Group: "y"})},
+		{"group x has 129 rules", setGroup("x", make([]*wire.GroupRule, 129)...)},
+		{"17 ranges of ports", setGroup("x", &wire.GroupRule{Protocol: 6, Ports: make([]*wire.PortRange, 17)})},
+		{"ports of protocol 1: expected tcp, udp or sctp", setGroup("x", &wire.GroupRule{Protocol: 1, Ports: []*wire.PortRange{{}}})},
+		{"ports 5-4", setGroup("x", &wire.GroupRule{Protocol: 6, Ports: []*wire.PortRange{{First: 5, Last: 4}}})},
+		{"an ICMP type of protocol 6", setGroup("x", &wire.GroupRule{Protocol: 6, IcmpType: new(uint32)})},
+		{"prefix 10.0.0.1/8: expected one without bits of a host", setGroup("x", &wire.GroupRule{Prefix: []byte{10, 0, 0, 1}, PrefixBits: 8})},
+		{"a prefix and a group", setGroup("x", &wire.GroupRule{Prefix: []byte{10, 0, 0, 0}, PrefixBits: 8, Group: "g1"})},
+		{"group g1 cannot be deleted: port p3 uses it", deleteGroup("g1")},
+		{"group g2 cannot be deleted: group g3 uses it", deleteGroup("g2")},
 		{"no network of id x to delete", deleteNet("x")},
 		{"no port of id x to delete", deletePort("x")},
 		{"no host of id x to delete", deleteHost("x")},

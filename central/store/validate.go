@@ -109,7 +109,7 @@ func checkPort(p *wire.Port) error {
 	if p.MoveTo != "" && p.Host == "" {
 		return refusedf("port %s: move_to %s without a host; name the present host too, or neither", p.Name, p.MoveTo)
 	}
-	return nil
+	return checkPortGroups(p)
 }
 
 func wrongMAC(mac []byte) string {

@@ -385,6 +385,7 @@ type Port struct {
 	Host          string                 `protobuf:"bytes,6,opt,name=host,proto3" json:"host,omitempty"`                   // id of the only host that may bind it; "": any host
 	MoveTo        string                 `protobuf:"bytes,7,opt,name=move_to,json=moveTo,proto3" json:"move_to,omitempty"` // id of a second host that may bind it; "": no move in progress
 	Unchecked     bool                   `protobuf:"varint,8,opt,name=unchecked,proto3" json:"unchecked,omitempty"`        // the port may send from any address
+	Groups        []string               `protobuf:"bytes,9,rep,name=groups,proto3" json:"groups,omitempty"`               // ids of groups, sorted; none: the port's frames are not filtered
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -475,6 +476,222 @@ func (x *Port) GetUnchecked() bool {
 	return false
 }
 
+func (x *Port) GetGroups() []string {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+// Group is a set of ports and the rules of their frames. Stored under group/<id>. A frame
+// to a port with groups is delivered only if a rule of one of the groups allows the frame
+// or the connection that it belongs to. If a group of the port has a rule with out, the
+// same holds for frames that the port sends.
+type Group struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"` // unique
+	Rules         []*GroupRule           `protobuf:"bytes,3,rep,name=rules,proto3" json:"rules,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Group) Reset() {
+	*x = Group{}
+	mi := &file_central_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Group) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Group) ProtoMessage() {}
+
+func (x *Group) ProtoReflect() protoreflect.Message {
+	mi := &file_central_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Group.ProtoReflect.Descriptor instead.
+func (*Group) Descriptor() ([]byte, []int) {
+	return file_central_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *Group) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *Group) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Group) GetRules() []*GroupRule {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+// GroupRule allows connections that match all its fields.
+type GroupRule struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Out           bool                   `protobuf:"varint,1,opt,name=out,proto3" json:"out,omitempty"`                                 // connections that the port begins; otherwise those to it
+	Protocol      uint32                 `protobuf:"varint,2,opt,name=protocol,proto3" json:"protocol,omitempty"`                       // of IP; 0: any
+	Ports         []*PortRange           `protobuf:"bytes,3,rep,name=ports,proto3" json:"ports,omitempty"`                              // destination ports of TCP, UDP or SCTP; none: any
+	IcmpType      *uint32                `protobuf:"varint,4,opt,name=icmp_type,json=icmpType,proto3,oneof" json:"icmp_type,omitempty"` // of the first packet; absent: any
+	Prefix        []byte                 `protobuf:"bytes,5,opt,name=prefix,proto3" json:"prefix,omitempty"`                            // address of the other end, IPv4 or IPv6; empty: any
+	PrefixBits    uint32                 `protobuf:"varint,6,opt,name=prefix_bits,json=prefixBits,proto3" json:"prefix_bits,omitempty"` // length of the prefix
+	Group         string                 `protobuf:"bytes,7,opt,name=group,proto3" json:"group,omitempty"`                              // id of a group of the other end; "": any
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupRule) Reset() {
+	*x = GroupRule{}
+	mi := &file_central_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupRule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupRule) ProtoMessage() {}
+
+func (x *GroupRule) ProtoReflect() protoreflect.Message {
+	mi := &file_central_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupRule.ProtoReflect.Descriptor instead.
+func (*GroupRule) Descriptor() ([]byte, []int) {
+	return file_central_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *GroupRule) GetOut() bool {
+	if x != nil {
+		return x.Out
+	}
+	return false
+}
+
+func (x *GroupRule) GetProtocol() uint32 {
+	if x != nil {
+		return x.Protocol
+	}
+	return 0
+}
+
+func (x *GroupRule) GetPorts() []*PortRange {
+	if x != nil {
+		return x.Ports
+	}
+	return nil
+}
+
+func (x *GroupRule) GetIcmpType() uint32 {
+	if x != nil && x.IcmpType != nil {
+		return *x.IcmpType
+	}
+	return 0
+}
+
+func (x *GroupRule) GetPrefix() []byte {
+	if x != nil {
+		return x.Prefix
+	}
+	return nil
+}
+
+func (x *GroupRule) GetPrefixBits() uint32 {
+	if x != nil {
+		return x.PrefixBits
+	}
+	return 0
+}
+
+func (x *GroupRule) GetGroup() string {
+	if x != nil {
+		return x.Group
+	}
+	return ""
+}
+
+type PortRange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	First         uint32                 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
+	Last          uint32                 `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PortRange) Reset() {
+	*x = PortRange{}
+	mi := &file_central_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PortRange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PortRange) ProtoMessage() {}
+
+func (x *PortRange) ProtoReflect() protoreflect.Message {
+	mi := &file_central_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PortRange.ProtoReflect.Descriptor instead.
+func (*PortRange) Descriptor() ([]byte, []int) {
+	return file_central_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *PortRange) GetFirst() uint32 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *PortRange) GetLast() uint32 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
 // Host is one machine that runs weftd.
 type Host struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -487,7 +704,7 @@ type Host struct {
 
 func (x *Host) Reset() {
 	*x = Host{}
-	mi := &file_central_proto_msgTypes[5]
+	mi := &file_central_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -499,7 +716,7 @@ func (x *Host) String() string {
 func (*Host) ProtoMessage() {}
 
 func (x *Host) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[5]
+	mi := &file_central_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -512,7 +729,7 @@ func (x *Host) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Host.ProtoReflect.Descriptor instead.
 func (*Host) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{5}
+	return file_central_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Host) GetId() string {
@@ -550,7 +767,7 @@ type Bind struct {
 
 func (x *Bind) Reset() {
 	*x = Bind{}
-	mi := &file_central_proto_msgTypes[6]
+	mi := &file_central_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -562,7 +779,7 @@ func (x *Bind) String() string {
 func (*Bind) ProtoMessage() {}
 
 func (x *Bind) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[6]
+	mi := &file_central_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -575,7 +792,7 @@ func (x *Bind) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bind.ProtoReflect.Descriptor instead.
 func (*Bind) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{6}
+	return file_central_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Bind) GetPort() string {
@@ -612,7 +829,7 @@ type HostStatus struct {
 
 func (x *HostStatus) Reset() {
 	*x = HostStatus{}
-	mi := &file_central_proto_msgTypes[7]
+	mi := &file_central_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -624,7 +841,7 @@ func (x *HostStatus) String() string {
 func (*HostStatus) ProtoMessage() {}
 
 func (x *HostStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[7]
+	mi := &file_central_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -637,7 +854,7 @@ func (x *HostStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostStatus.ProtoReflect.Descriptor instead.
 func (*HostStatus) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{7}
+	return file_central_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *HostStatus) GetHost() string {
@@ -686,7 +903,7 @@ type Revocation struct {
 
 func (x *Revocation) Reset() {
 	*x = Revocation{}
-	mi := &file_central_proto_msgTypes[8]
+	mi := &file_central_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -698,7 +915,7 @@ func (x *Revocation) String() string {
 func (*Revocation) ProtoMessage() {}
 
 func (x *Revocation) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[8]
+	mi := &file_central_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -711,7 +928,7 @@ func (x *Revocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revocation.ProtoReflect.Descriptor instead.
 func (*Revocation) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{8}
+	return file_central_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Revocation) GetSerial() string {
@@ -768,7 +985,7 @@ type NetView struct {
 
 func (x *NetView) Reset() {
 	*x = NetView{}
-	mi := &file_central_proto_msgTypes[9]
+	mi := &file_central_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -780,7 +997,7 @@ func (x *NetView) String() string {
 func (*NetView) ProtoMessage() {}
 
 func (x *NetView) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[9]
+	mi := &file_central_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -793,7 +1010,7 @@ func (x *NetView) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetView.ProtoReflect.Descriptor instead.
 func (*NetView) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{9}
+	return file_central_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *NetView) GetNet() *Net {
@@ -820,13 +1037,14 @@ type Place struct {
 	Host          string                 `protobuf:"bytes,5,opt,name=host,proto3" json:"host,omitempty"`
 	Endpoint      []byte                 `protobuf:"bytes,6,opt,name=endpoint,proto3" json:"endpoint,omitempty"`
 	Generation    int64                  `protobuf:"varint,7,opt,name=generation,proto3" json:"generation,omitempty"`
+	Groups        []string               `protobuf:"bytes,8,rep,name=groups,proto3" json:"groups,omitempty"` // ids of the port's groups, sorted
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Place) Reset() {
 	*x = Place{}
-	mi := &file_central_proto_msgTypes[10]
+	mi := &file_central_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -838,7 +1056,7 @@ func (x *Place) String() string {
 func (*Place) ProtoMessage() {}
 
 func (x *Place) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[10]
+	mi := &file_central_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -851,7 +1069,7 @@ func (x *Place) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Place.ProtoReflect.Descriptor instead.
 func (*Place) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{10}
+	return file_central_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Place) GetPort() string {
@@ -903,19 +1121,28 @@ func (x *Place) GetGeneration() int64 {
 	return 0
 }
 
+func (x *Place) GetGroups() []string {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
 // LocalPort is a declared port that the host has or may bind.
 type LocalPort struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Port          *Port                  `protobuf:"bytes,1,opt,name=port,proto3" json:"port,omitempty"`
-	Bound         bool                   `protobuf:"varint,2,opt,name=bound,proto3" json:"bound,omitempty"`           // bound to this host
-	Generation    int64                  `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"` // of the binding, here or elsewhere; 0: unbound
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	Port       *Port                  `protobuf:"bytes,1,opt,name=port,proto3" json:"port,omitempty"`
+	Bound      bool                   `protobuf:"varint,2,opt,name=bound,proto3" json:"bound,omitempty"`           // bound to this host
+	Generation int64                  `protobuf:"varint,3,opt,name=generation,proto3" json:"generation,omitempty"` // of the binding, here or elsewhere; 0: unbound
+	// groups has the groups of the port, for hosts that have the port and nobody else.
+	Groups        []*Group `protobuf:"bytes,4,rep,name=groups,proto3" json:"groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *LocalPort) Reset() {
 	*x = LocalPort{}
-	mi := &file_central_proto_msgTypes[11]
+	mi := &file_central_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -927,7 +1154,7 @@ func (x *LocalPort) String() string {
 func (*LocalPort) ProtoMessage() {}
 
 func (x *LocalPort) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[11]
+	mi := &file_central_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -940,7 +1167,7 @@ func (x *LocalPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LocalPort.ProtoReflect.Descriptor instead.
 func (*LocalPort) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{11}
+	return file_central_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *LocalPort) GetPort() *Port {
@@ -964,6 +1191,13 @@ func (x *LocalPort) GetGeneration() int64 {
 	return 0
 }
 
+func (x *LocalPort) GetGroups() []*Group {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
 // FromHost is a message of a host to its hub, the first of which is a Hello.
 type FromHost struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -982,7 +1216,7 @@ type FromHost struct {
 
 func (x *FromHost) Reset() {
 	*x = FromHost{}
-	mi := &file_central_proto_msgTypes[12]
+	mi := &file_central_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -994,7 +1228,7 @@ func (x *FromHost) String() string {
 func (*FromHost) ProtoMessage() {}
 
 func (x *FromHost) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[12]
+	mi := &file_central_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1007,7 +1241,7 @@ func (x *FromHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FromHost.ProtoReflect.Descriptor instead.
 func (*FromHost) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{12}
+	return file_central_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *FromHost) GetMessage() isFromHost_Message {
@@ -1125,7 +1359,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_central_proto_msgTypes[13]
+	mi := &file_central_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1137,7 +1371,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[13]
+	mi := &file_central_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1150,7 +1384,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{13}
+	return file_central_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Hello) GetVersion() string {
@@ -1184,7 +1418,7 @@ type NetDigest struct {
 
 func (x *NetDigest) Reset() {
 	*x = NetDigest{}
-	mi := &file_central_proto_msgTypes[14]
+	mi := &file_central_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1196,7 +1430,7 @@ func (x *NetDigest) String() string {
 func (*NetDigest) ProtoMessage() {}
 
 func (x *NetDigest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[14]
+	mi := &file_central_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1209,7 +1443,7 @@ func (x *NetDigest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetDigest.ProtoReflect.Descriptor instead.
 func (*NetDigest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{14}
+	return file_central_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *NetDigest) GetNet() string {
@@ -1238,7 +1472,7 @@ type Attach struct {
 
 func (x *Attach) Reset() {
 	*x = Attach{}
-	mi := &file_central_proto_msgTypes[15]
+	mi := &file_central_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1250,7 +1484,7 @@ func (x *Attach) String() string {
 func (*Attach) ProtoMessage() {}
 
 func (x *Attach) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[15]
+	mi := &file_central_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1263,7 +1497,7 @@ func (x *Attach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Attach.ProtoReflect.Descriptor instead.
 func (*Attach) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{15}
+	return file_central_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Attach) GetPort() string {
@@ -1291,7 +1525,7 @@ type Detach struct {
 
 func (x *Detach) Reset() {
 	*x = Detach{}
-	mi := &file_central_proto_msgTypes[16]
+	mi := &file_central_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1303,7 +1537,7 @@ func (x *Detach) String() string {
 func (*Detach) ProtoMessage() {}
 
 func (x *Detach) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[16]
+	mi := &file_central_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1316,7 +1550,7 @@ func (x *Detach) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Detach.ProtoReflect.Descriptor instead.
 func (*Detach) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{16}
+	return file_central_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Detach) GetPort() string {
@@ -1337,7 +1571,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_central_proto_msgTypes[17]
+	mi := &file_central_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1349,7 +1583,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[17]
+	mi := &file_central_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1362,7 +1596,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{17}
+	return file_central_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *Applied) GetRevision() int64 {
@@ -1395,7 +1629,7 @@ type Question struct {
 
 func (x *Question) Reset() {
 	*x = Question{}
-	mi := &file_central_proto_msgTypes[18]
+	mi := &file_central_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1407,7 +1641,7 @@ func (x *Question) String() string {
 func (*Question) ProtoMessage() {}
 
 func (x *Question) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[18]
+	mi := &file_central_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1420,7 +1654,7 @@ func (x *Question) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Question.ProtoReflect.Descriptor instead.
 func (*Question) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{18}
+	return file_central_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Question) GetNumber() uint64 {
@@ -1492,7 +1726,7 @@ type Pull struct {
 
 func (x *Pull) Reset() {
 	*x = Pull{}
-	mi := &file_central_proto_msgTypes[19]
+	mi := &file_central_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1504,7 +1738,7 @@ func (x *Pull) String() string {
 func (*Pull) ProtoMessage() {}
 
 func (x *Pull) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[19]
+	mi := &file_central_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1517,7 +1751,7 @@ func (x *Pull) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Pull.ProtoReflect.Descriptor instead.
 func (*Pull) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{19}
+	return file_central_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Pull) GetNumber() uint64 {
@@ -1555,7 +1789,7 @@ type ToHost struct {
 
 func (x *ToHost) Reset() {
 	*x = ToHost{}
-	mi := &file_central_proto_msgTypes[20]
+	mi := &file_central_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1567,7 +1801,7 @@ func (x *ToHost) String() string {
 func (*ToHost) ProtoMessage() {}
 
 func (x *ToHost) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[20]
+	mi := &file_central_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1580,7 +1814,7 @@ func (x *ToHost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ToHost.ProtoReflect.Descriptor instead.
 func (*ToHost) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{20}
+	return file_central_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ToHost) GetMessage() isToHost_Message {
@@ -1725,7 +1959,7 @@ type Batch struct {
 
 func (x *Batch) Reset() {
 	*x = Batch{}
-	mi := &file_central_proto_msgTypes[21]
+	mi := &file_central_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1737,7 +1971,7 @@ func (x *Batch) String() string {
 func (*Batch) ProtoMessage() {}
 
 func (x *Batch) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[21]
+	mi := &file_central_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1750,7 +1984,7 @@ func (x *Batch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Batch.ProtoReflect.Descriptor instead.
 func (*Batch) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{21}
+	return file_central_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Batch) GetMessages() []*ToHost {
@@ -1772,7 +2006,7 @@ type Welcome struct {
 
 func (x *Welcome) Reset() {
 	*x = Welcome{}
-	mi := &file_central_proto_msgTypes[22]
+	mi := &file_central_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1784,7 +2018,7 @@ func (x *Welcome) String() string {
 func (*Welcome) ProtoMessage() {}
 
 func (x *Welcome) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[22]
+	mi := &file_central_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1797,7 +2031,7 @@ func (x *Welcome) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Welcome.ProtoReflect.Descriptor instead.
 func (*Welcome) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{22}
+	return file_central_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Welcome) GetHost() string {
@@ -1834,7 +2068,7 @@ type NetReset struct {
 
 func (x *NetReset) Reset() {
 	*x = NetReset{}
-	mi := &file_central_proto_msgTypes[23]
+	mi := &file_central_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1846,7 +2080,7 @@ func (x *NetReset) String() string {
 func (*NetReset) ProtoMessage() {}
 
 func (x *NetReset) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[23]
+	mi := &file_central_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1859,7 +2093,7 @@ func (x *NetReset) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetReset.ProtoReflect.Descriptor instead.
 func (*NetReset) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{23}
+	return file_central_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *NetReset) GetView() *NetView {
@@ -1899,7 +2133,7 @@ type NetUpdate struct {
 
 func (x *NetUpdate) Reset() {
 	*x = NetUpdate{}
-	mi := &file_central_proto_msgTypes[24]
+	mi := &file_central_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1911,7 +2145,7 @@ func (x *NetUpdate) String() string {
 func (*NetUpdate) ProtoMessage() {}
 
 func (x *NetUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[24]
+	mi := &file_central_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1924,7 +2158,7 @@ func (x *NetUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NetUpdate.ProtoReflect.Descriptor instead.
 func (*NetUpdate) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{24}
+	return file_central_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *NetUpdate) GetNet() string {
@@ -1987,7 +2221,7 @@ type PortUpdate struct {
 
 func (x *PortUpdate) Reset() {
 	*x = PortUpdate{}
-	mi := &file_central_proto_msgTypes[25]
+	mi := &file_central_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1999,7 +2233,7 @@ func (x *PortUpdate) String() string {
 func (*PortUpdate) ProtoMessage() {}
 
 func (x *PortUpdate) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[25]
+	mi := &file_central_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2012,7 +2246,7 @@ func (x *PortUpdate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PortUpdate.ProtoReflect.Descriptor instead.
 func (*PortUpdate) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{25}
+	return file_central_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PortUpdate) GetPorts() []*LocalPort {
@@ -2044,7 +2278,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_central_proto_msgTypes[26]
+	mi := &file_central_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2056,7 +2290,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[26]
+	mi := &file_central_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2069,7 +2303,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{26}
+	return file_central_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Answer) GetNumber() uint64 {
@@ -2105,7 +2339,7 @@ type Revision struct {
 
 func (x *Revision) Reset() {
 	*x = Revision{}
-	mi := &file_central_proto_msgTypes[27]
+	mi := &file_central_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2117,7 +2351,7 @@ func (x *Revision) String() string {
 func (*Revision) ProtoMessage() {}
 
 func (x *Revision) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[27]
+	mi := &file_central_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2130,7 +2364,7 @@ func (x *Revision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revision.ProtoReflect.Descriptor instead.
 func (*Revision) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{27}
+	return file_central_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Revision) GetRevision() int64 {
@@ -2158,7 +2392,7 @@ type Refused struct {
 
 func (x *Refused) Reset() {
 	*x = Refused{}
-	mi := &file_central_proto_msgTypes[28]
+	mi := &file_central_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2170,7 +2404,7 @@ func (x *Refused) String() string {
 func (*Refused) ProtoMessage() {}
 
 func (x *Refused) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[28]
+	mi := &file_central_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2183,7 +2417,7 @@ func (x *Refused) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refused.ProtoReflect.Descriptor instead.
 func (*Refused) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{28}
+	return file_central_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Refused) GetPort() string {
@@ -2213,7 +2447,7 @@ type HostState struct {
 
 func (x *HostState) Reset() {
 	*x = HostState{}
-	mi := &file_central_proto_msgTypes[29]
+	mi := &file_central_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2225,7 +2459,7 @@ func (x *HostState) String() string {
 func (*HostState) ProtoMessage() {}
 
 func (x *HostState) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[29]
+	mi := &file_central_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2238,7 +2472,7 @@ func (x *HostState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostState.ProtoReflect.Descriptor instead.
 func (*HostState) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{29}
+	return file_central_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *HostState) GetRevision() int64 {
@@ -2277,7 +2511,7 @@ type WaitingRequest struct {
 
 func (x *WaitingRequest) Reset() {
 	*x = WaitingRequest{}
-	mi := &file_central_proto_msgTypes[30]
+	mi := &file_central_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2289,7 +2523,7 @@ func (x *WaitingRequest) String() string {
 func (*WaitingRequest) ProtoMessage() {}
 
 func (x *WaitingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[30]
+	mi := &file_central_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2302,7 +2536,7 @@ func (x *WaitingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitingRequest.ProtoReflect.Descriptor instead.
 func (*WaitingRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{30}
+	return file_central_proto_rawDescGZIP(), []int{33}
 }
 
 type WaitingPorts struct {
@@ -2314,7 +2548,7 @@ type WaitingPorts struct {
 
 func (x *WaitingPorts) Reset() {
 	*x = WaitingPorts{}
-	mi := &file_central_proto_msgTypes[31]
+	mi := &file_central_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2326,7 +2560,7 @@ func (x *WaitingPorts) String() string {
 func (*WaitingPorts) ProtoMessage() {}
 
 func (x *WaitingPorts) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[31]
+	mi := &file_central_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2339,7 +2573,7 @@ func (x *WaitingPorts) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitingPorts.ProtoReflect.Descriptor instead.
 func (*WaitingPorts) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{31}
+	return file_central_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *WaitingPorts) GetPorts() []*WaitingPort {
@@ -2360,7 +2594,7 @@ type WaitingPort struct {
 
 func (x *WaitingPort) Reset() {
 	*x = WaitingPort{}
-	mi := &file_central_proto_msgTypes[32]
+	mi := &file_central_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2372,7 +2606,7 @@ func (x *WaitingPort) String() string {
 func (*WaitingPort) ProtoMessage() {}
 
 func (x *WaitingPort) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[32]
+	mi := &file_central_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2385,7 +2619,7 @@ func (x *WaitingPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitingPort.ProtoReflect.Descriptor instead.
 func (*WaitingPort) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{32}
+	return file_central_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *WaitingPort) GetKey() string {
@@ -2417,7 +2651,7 @@ type SessionsRequest struct {
 
 func (x *SessionsRequest) Reset() {
 	*x = SessionsRequest{}
-	mi := &file_central_proto_msgTypes[33]
+	mi := &file_central_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2429,7 +2663,7 @@ func (x *SessionsRequest) String() string {
 func (*SessionsRequest) ProtoMessage() {}
 
 func (x *SessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[33]
+	mi := &file_central_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2442,7 +2676,7 @@ func (x *SessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionsRequest.ProtoReflect.Descriptor instead.
 func (*SessionsRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{33}
+	return file_central_proto_rawDescGZIP(), []int{36}
 }
 
 type SessionsReply struct {
@@ -2454,7 +2688,7 @@ type SessionsReply struct {
 
 func (x *SessionsReply) Reset() {
 	*x = SessionsReply{}
-	mi := &file_central_proto_msgTypes[34]
+	mi := &file_central_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2466,7 +2700,7 @@ func (x *SessionsReply) String() string {
 func (*SessionsReply) ProtoMessage() {}
 
 func (x *SessionsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[34]
+	mi := &file_central_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2479,7 +2713,7 @@ func (x *SessionsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionsReply.ProtoReflect.Descriptor instead.
 func (*SessionsReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{34}
+	return file_central_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SessionsReply) GetSessions() []*SessionInfo {
@@ -2501,7 +2735,7 @@ type SessionInfo struct {
 
 func (x *SessionInfo) Reset() {
 	*x = SessionInfo{}
-	mi := &file_central_proto_msgTypes[35]
+	mi := &file_central_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2513,7 +2747,7 @@ func (x *SessionInfo) String() string {
 func (*SessionInfo) ProtoMessage() {}
 
 func (x *SessionInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[35]
+	mi := &file_central_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2526,7 +2760,7 @@ func (x *SessionInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionInfo.ProtoReflect.Descriptor instead.
 func (*SessionInfo) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{35}
+	return file_central_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SessionInfo) GetHost() string {
@@ -2568,6 +2802,8 @@ type Change struct {
 	//	*Change_DeleteNet
 	//	*Change_DeletePort
 	//	*Change_DeleteHost
+	//	*Change_SetGroup
+	//	*Change_DeleteGroup
 	Change        isChange_Change `protobuf_oneof:"change"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2575,7 +2811,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_central_proto_msgTypes[36]
+	mi := &file_central_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2587,7 +2823,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[36]
+	mi := &file_central_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2600,7 +2836,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{36}
+	return file_central_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Change) GetChange() isChange_Change {
@@ -2664,6 +2900,24 @@ func (x *Change) GetDeleteHost() string {
 	return ""
 }
 
+func (x *Change) GetSetGroup() *Group {
+	if x != nil {
+		if x, ok := x.Change.(*Change_SetGroup); ok {
+			return x.SetGroup
+		}
+	}
+	return nil
+}
+
+func (x *Change) GetDeleteGroup() string {
+	if x != nil {
+		if x, ok := x.Change.(*Change_DeleteGroup); ok {
+			return x.DeleteGroup
+		}
+	}
+	return ""
+}
+
 type isChange_Change interface {
 	isChange_Change()
 }
@@ -2692,6 +2946,14 @@ type Change_DeleteHost struct {
 	DeleteHost string `protobuf:"bytes,6,opt,name=delete_host,json=deleteHost,proto3,oneof"`
 }
 
+type Change_SetGroup struct {
+	SetGroup *Group `protobuf:"bytes,7,opt,name=set_group,json=setGroup,proto3,oneof"`
+}
+
+type Change_DeleteGroup struct {
+	DeleteGroup string `protobuf:"bytes,8,opt,name=delete_group,json=deleteGroup,proto3,oneof"`
+}
+
 func (*Change_SetNet) isChange_Change() {}
 
 func (*Change_SetPort) isChange_Change() {}
@@ -2703,6 +2965,10 @@ func (*Change_DeleteNet) isChange_Change() {}
 func (*Change_DeletePort) isChange_Change() {}
 
 func (*Change_DeleteHost) isChange_Change() {}
+
+func (*Change_SetGroup) isChange_Change() {}
+
+func (*Change_DeleteGroup) isChange_Change() {}
 
 // ChangeRequest is applied as a whole or not at all. The id makes a retry harmless: a
 // request of a known id returns the first one's result.
@@ -2717,7 +2983,7 @@ type ChangeRequest struct {
 
 func (x *ChangeRequest) Reset() {
 	*x = ChangeRequest{}
-	mi := &file_central_proto_msgTypes[37]
+	mi := &file_central_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2729,7 +2995,7 @@ func (x *ChangeRequest) String() string {
 func (*ChangeRequest) ProtoMessage() {}
 
 func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[37]
+	mi := &file_central_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2742,7 +3008,7 @@ func (x *ChangeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeRequest.ProtoReflect.Descriptor instead.
 func (*ChangeRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{37}
+	return file_central_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ChangeRequest) GetId() string {
@@ -2775,7 +3041,7 @@ type ChangeReply struct {
 
 func (x *ChangeReply) Reset() {
 	*x = ChangeReply{}
-	mi := &file_central_proto_msgTypes[38]
+	mi := &file_central_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2787,7 +3053,7 @@ func (x *ChangeReply) String() string {
 func (*ChangeReply) ProtoMessage() {}
 
 func (x *ChangeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[38]
+	mi := &file_central_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2800,7 +3066,7 @@ func (x *ChangeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeReply.ProtoReflect.Descriptor instead.
 func (*ChangeReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{38}
+	return file_central_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ChangeReply) GetRevision() int64 {
@@ -2819,13 +3085,14 @@ type ListRequest struct {
 	Binds         bool   `protobuf:"varint,4,opt,name=binds,proto3" json:"binds,omitempty"`
 	Status        bool   `protobuf:"varint,5,opt,name=status,proto3" json:"status,omitempty"`
 	Net           string `protobuf:"bytes,6,opt,name=net,proto3" json:"net,omitempty"` // id or name: only ports and binds of this network
+	Groups        bool   `protobuf:"varint,7,opt,name=groups,proto3" json:"groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_central_proto_msgTypes[39]
+	mi := &file_central_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2837,7 +3104,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[39]
+	mi := &file_central_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2850,7 +3117,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{39}
+	return file_central_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ListRequest) GetNets() bool {
@@ -2895,6 +3162,13 @@ func (x *ListRequest) GetNet() string {
 	return ""
 }
 
+func (x *ListRequest) GetGroups() bool {
+	if x != nil {
+		return x.Groups
+	}
+	return false
+}
+
 type ListReply struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Revision      int64                  `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -2903,13 +3177,14 @@ type ListReply struct {
 	Hosts         []*Host                `protobuf:"bytes,4,rep,name=hosts,proto3" json:"hosts,omitempty"`
 	Binds         []*BoundPort           `protobuf:"bytes,5,rep,name=binds,proto3" json:"binds,omitempty"`
 	Status        []*HostReport          `protobuf:"bytes,6,rep,name=status,proto3" json:"status,omitempty"`
+	Groups        []*Group               `protobuf:"bytes,7,rep,name=groups,proto3" json:"groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListReply) Reset() {
 	*x = ListReply{}
-	mi := &file_central_proto_msgTypes[40]
+	mi := &file_central_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2921,7 +3196,7 @@ func (x *ListReply) String() string {
 func (*ListReply) ProtoMessage() {}
 
 func (x *ListReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[40]
+	mi := &file_central_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2934,7 +3209,7 @@ func (x *ListReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListReply.ProtoReflect.Descriptor instead.
 func (*ListReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{40}
+	return file_central_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ListReply) GetRevision() int64 {
@@ -2979,6 +3254,13 @@ func (x *ListReply) GetStatus() []*HostReport {
 	return nil
 }
 
+func (x *ListReply) GetGroups() []*Group {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
 type BoundPort struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Bind          *Bind                  `protobuf:"bytes,1,opt,name=bind,proto3" json:"bind,omitempty"`
@@ -2989,7 +3271,7 @@ type BoundPort struct {
 
 func (x *BoundPort) Reset() {
 	*x = BoundPort{}
-	mi := &file_central_proto_msgTypes[41]
+	mi := &file_central_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3001,7 +3283,7 @@ func (x *BoundPort) String() string {
 func (*BoundPort) ProtoMessage() {}
 
 func (x *BoundPort) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[41]
+	mi := &file_central_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3014,7 +3296,7 @@ func (x *BoundPort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BoundPort.ProtoReflect.Descriptor instead.
 func (*BoundPort) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{41}
+	return file_central_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *BoundPort) GetBind() *Bind {
@@ -3042,7 +3324,7 @@ type HostReport struct {
 
 func (x *HostReport) Reset() {
 	*x = HostReport{}
-	mi := &file_central_proto_msgTypes[42]
+	mi := &file_central_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3054,7 +3336,7 @@ func (x *HostReport) String() string {
 func (*HostReport) ProtoMessage() {}
 
 func (x *HostReport) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[42]
+	mi := &file_central_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3067,7 +3349,7 @@ func (x *HostReport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostReport.ProtoReflect.Descriptor instead.
 func (*HostReport) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{42}
+	return file_central_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *HostReport) GetStatus() *HostStatus {
@@ -3101,7 +3383,7 @@ type SyncRequest struct {
 
 func (x *SyncRequest) Reset() {
 	*x = SyncRequest{}
-	mi := &file_central_proto_msgTypes[43]
+	mi := &file_central_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3113,7 +3395,7 @@ func (x *SyncRequest) String() string {
 func (*SyncRequest) ProtoMessage() {}
 
 func (x *SyncRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[43]
+	mi := &file_central_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3126,7 +3408,7 @@ func (x *SyncRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncRequest.ProtoReflect.Descriptor instead.
 func (*SyncRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{43}
+	return file_central_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SyncRequest) GetRevision() int64 {
@@ -3154,7 +3436,7 @@ type SyncReply struct {
 
 func (x *SyncReply) Reset() {
 	*x = SyncReply{}
-	mi := &file_central_proto_msgTypes[44]
+	mi := &file_central_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3166,7 +3448,7 @@ func (x *SyncReply) String() string {
 func (*SyncReply) ProtoMessage() {}
 
 func (x *SyncReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[44]
+	mi := &file_central_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3179,7 +3461,7 @@ func (x *SyncReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SyncReply.ProtoReflect.Descriptor instead.
 func (*SyncReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{44}
+	return file_central_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SyncReply) GetRevision() int64 {
@@ -3212,7 +3494,7 @@ type WhyRequest struct {
 
 func (x *WhyRequest) Reset() {
 	*x = WhyRequest{}
-	mi := &file_central_proto_msgTypes[45]
+	mi := &file_central_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3224,7 +3506,7 @@ func (x *WhyRequest) String() string {
 func (*WhyRequest) ProtoMessage() {}
 
 func (x *WhyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[45]
+	mi := &file_central_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3237,7 +3519,7 @@ func (x *WhyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyRequest.ProtoReflect.Descriptor instead.
 func (*WhyRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{45}
+	return file_central_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *WhyRequest) GetPort() string {
@@ -3262,7 +3544,7 @@ type WhyReply struct {
 
 func (x *WhyReply) Reset() {
 	*x = WhyReply{}
-	mi := &file_central_proto_msgTypes[46]
+	mi := &file_central_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3274,7 +3556,7 @@ func (x *WhyReply) String() string {
 func (*WhyReply) ProtoMessage() {}
 
 func (x *WhyReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[46]
+	mi := &file_central_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3287,7 +3569,7 @@ func (x *WhyReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhyReply.ProtoReflect.Descriptor instead.
 func (*WhyReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{46}
+	return file_central_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *WhyReply) GetPort() *Port {
@@ -3350,7 +3632,7 @@ type HostRevision struct {
 
 func (x *HostRevision) Reset() {
 	*x = HostRevision{}
-	mi := &file_central_proto_msgTypes[47]
+	mi := &file_central_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3362,7 +3644,7 @@ func (x *HostRevision) String() string {
 func (*HostRevision) ProtoMessage() {}
 
 func (x *HostRevision) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[47]
+	mi := &file_central_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3375,7 +3657,7 @@ func (x *HostRevision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HostRevision.ProtoReflect.Descriptor instead.
 func (*HostRevision) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{47}
+	return file_central_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *HostRevision) GetHost() string {
@@ -3407,7 +3689,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_central_proto_msgTypes[48]
+	mi := &file_central_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3419,7 +3701,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[48]
+	mi := &file_central_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3432,7 +3714,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{48}
+	return file_central_proto_rawDescGZIP(), []int{51}
 }
 
 type StatusReply struct {
@@ -3452,7 +3734,7 @@ type StatusReply struct {
 
 func (x *StatusReply) Reset() {
 	*x = StatusReply{}
-	mi := &file_central_proto_msgTypes[49]
+	mi := &file_central_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3464,7 +3746,7 @@ func (x *StatusReply) String() string {
 func (*StatusReply) ProtoMessage() {}
 
 func (x *StatusReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[49]
+	mi := &file_central_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3477,7 +3759,7 @@ func (x *StatusReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusReply.ProtoReflect.Descriptor instead.
 func (*StatusReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{49}
+	return file_central_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *StatusReply) GetCentrals() []*Central {
@@ -3557,7 +3839,7 @@ type Central struct {
 
 func (x *Central) Reset() {
 	*x = Central{}
-	mi := &file_central_proto_msgTypes[50]
+	mi := &file_central_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3569,7 +3851,7 @@ func (x *Central) String() string {
 func (*Central) ProtoMessage() {}
 
 func (x *Central) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[50]
+	mi := &file_central_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3582,7 +3864,7 @@ func (x *Central) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Central.ProtoReflect.Descriptor instead.
 func (*Central) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{50}
+	return file_central_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Central) GetName() string {
@@ -3635,7 +3917,7 @@ type SaveRequest struct {
 
 func (x *SaveRequest) Reset() {
 	*x = SaveRequest{}
-	mi := &file_central_proto_msgTypes[51]
+	mi := &file_central_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3647,7 +3929,7 @@ func (x *SaveRequest) String() string {
 func (*SaveRequest) ProtoMessage() {}
 
 func (x *SaveRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[51]
+	mi := &file_central_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3660,7 +3942,7 @@ func (x *SaveRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveRequest.ProtoReflect.Descriptor instead.
 func (*SaveRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{51}
+	return file_central_proto_rawDescGZIP(), []int{54}
 }
 
 type SaveChunk struct {
@@ -3672,7 +3954,7 @@ type SaveChunk struct {
 
 func (x *SaveChunk) Reset() {
 	*x = SaveChunk{}
-	mi := &file_central_proto_msgTypes[52]
+	mi := &file_central_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3684,7 +3966,7 @@ func (x *SaveChunk) String() string {
 func (*SaveChunk) ProtoMessage() {}
 
 func (x *SaveChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[52]
+	mi := &file_central_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3697,7 +3979,7 @@ func (x *SaveChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveChunk.ProtoReflect.Descriptor instead.
 func (*SaveChunk) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{52}
+	return file_central_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *SaveChunk) GetData() []byte {
@@ -3721,7 +4003,7 @@ type RevokeRequest struct {
 
 func (x *RevokeRequest) Reset() {
 	*x = RevokeRequest{}
-	mi := &file_central_proto_msgTypes[53]
+	mi := &file_central_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3733,7 +4015,7 @@ func (x *RevokeRequest) String() string {
 func (*RevokeRequest) ProtoMessage() {}
 
 func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[53]
+	mi := &file_central_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3746,7 +4028,7 @@ func (x *RevokeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeRequest.ProtoReflect.Descriptor instead.
 func (*RevokeRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{53}
+	return file_central_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *RevokeRequest) GetSerial() string {
@@ -3786,7 +4068,7 @@ type RevokeReply struct {
 
 func (x *RevokeReply) Reset() {
 	*x = RevokeReply{}
-	mi := &file_central_proto_msgTypes[54]
+	mi := &file_central_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3798,7 +4080,7 @@ func (x *RevokeReply) String() string {
 func (*RevokeReply) ProtoMessage() {}
 
 func (x *RevokeReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[54]
+	mi := &file_central_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3811,7 +4093,7 @@ func (x *RevokeReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeReply.ProtoReflect.Descriptor instead.
 func (*RevokeReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{54}
+	return file_central_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *RevokeReply) GetRevocation() *Revocation {
@@ -3829,7 +4111,7 @@ type RevocationsRequest struct {
 
 func (x *RevocationsRequest) Reset() {
 	*x = RevocationsRequest{}
-	mi := &file_central_proto_msgTypes[55]
+	mi := &file_central_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3841,7 +4123,7 @@ func (x *RevocationsRequest) String() string {
 func (*RevocationsRequest) ProtoMessage() {}
 
 func (x *RevocationsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[55]
+	mi := &file_central_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3854,7 +4136,7 @@ func (x *RevocationsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevocationsRequest.ProtoReflect.Descriptor instead.
 func (*RevocationsRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{55}
+	return file_central_proto_rawDescGZIP(), []int{58}
 }
 
 type RevocationsReply struct {
@@ -3866,7 +4148,7 @@ type RevocationsReply struct {
 
 func (x *RevocationsReply) Reset() {
 	*x = RevocationsReply{}
-	mi := &file_central_proto_msgTypes[56]
+	mi := &file_central_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3878,7 +4160,7 @@ func (x *RevocationsReply) String() string {
 func (*RevocationsReply) ProtoMessage() {}
 
 func (x *RevocationsReply) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[56]
+	mi := &file_central_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3891,7 +4173,7 @@ func (x *RevocationsReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevocationsReply.ProtoReflect.Descriptor instead.
 func (*RevocationsReply) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{56}
+	return file_central_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *RevocationsReply) GetRevocations() []*Revocation {
@@ -3912,7 +4194,7 @@ type InviteRequest struct {
 
 func (x *InviteRequest) Reset() {
 	*x = InviteRequest{}
-	mi := &file_central_proto_msgTypes[57]
+	mi := &file_central_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3924,7 +4206,7 @@ func (x *InviteRequest) String() string {
 func (*InviteRequest) ProtoMessage() {}
 
 func (x *InviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[57]
+	mi := &file_central_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3937,7 +4219,7 @@ func (x *InviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteRequest.ProtoReflect.Descriptor instead.
 func (*InviteRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{57}
+	return file_central_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *InviteRequest) GetRole() string {
@@ -3970,7 +4252,7 @@ type Invitation struct {
 
 func (x *Invitation) Reset() {
 	*x = Invitation{}
-	mi := &file_central_proto_msgTypes[58]
+	mi := &file_central_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3982,7 +4264,7 @@ func (x *Invitation) String() string {
 func (*Invitation) ProtoMessage() {}
 
 func (x *Invitation) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[58]
+	mi := &file_central_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3995,7 +4277,7 @@ func (x *Invitation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Invitation.ProtoReflect.Descriptor instead.
 func (*Invitation) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{58}
+	return file_central_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Invitation) GetToken() string {
@@ -4016,7 +4298,7 @@ type EnrolRequest struct {
 
 func (x *EnrolRequest) Reset() {
 	*x = EnrolRequest{}
-	mi := &file_central_proto_msgTypes[59]
+	mi := &file_central_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4028,7 +4310,7 @@ func (x *EnrolRequest) String() string {
 func (*EnrolRequest) ProtoMessage() {}
 
 func (x *EnrolRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[59]
+	mi := &file_central_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4041,7 +4323,7 @@ func (x *EnrolRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EnrolRequest.ProtoReflect.Descriptor instead.
 func (*EnrolRequest) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{59}
+	return file_central_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *EnrolRequest) GetToken() string {
@@ -4079,7 +4361,7 @@ type Enrolled struct {
 
 func (x *Enrolled) Reset() {
 	*x = Enrolled{}
-	mi := &file_central_proto_msgTypes[60]
+	mi := &file_central_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4091,7 +4373,7 @@ func (x *Enrolled) String() string {
 func (*Enrolled) ProtoMessage() {}
 
 func (x *Enrolled) ProtoReflect() protoreflect.Message {
-	mi := &file_central_proto_msgTypes[60]
+	mi := &file_central_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4104,7 +4386,7 @@ func (x *Enrolled) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Enrolled.ProtoReflect.Descriptor instead.
 func (*Enrolled) Descriptor() ([]byte, []int) {
-	return file_central_proto_rawDescGZIP(), []int{60}
+	return file_central_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Enrolled) GetCertificate() []byte {
@@ -4171,7 +4453,7 @@ const file_central_proto_rawDesc = "" +
 	"\x04bits\x18\x02 \x01(\rR\x04bits\"B\n" +
 	"\x05Route\x12'\n" +
 	"\x02to\x18\x01 \x01(\v2\x17.weft.central.v1.PrefixR\x02to\x12\x10\n" +
-	"\x03via\x18\x02 \x01(\fR\x03via\"\xb7\x01\n" +
+	"\x03via\x18\x02 \x01(\fR\x03via\"\xcf\x01\n" +
 	"\x04Port\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x10\n" +
@@ -4180,7 +4462,26 @@ const file_central_proto_rawDesc = "" +
 	"\taddresses\x18\x05 \x03(\fR\taddresses\x12\x12\n" +
 	"\x04host\x18\x06 \x01(\tR\x04host\x12\x17\n" +
 	"\amove_to\x18\a \x01(\tR\x06moveTo\x12\x1c\n" +
-	"\tunchecked\x18\b \x01(\bR\tunchecked\"F\n" +
+	"\tunchecked\x18\b \x01(\bR\tunchecked\x12\x16\n" +
+	"\x06groups\x18\t \x03(\tR\x06groups\"]\n" +
+	"\x05Group\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x120\n" +
+	"\x05rules\x18\x03 \x03(\v2\x1a.weft.central.v1.GroupRuleR\x05rules\"\xea\x01\n" +
+	"\tGroupRule\x12\x10\n" +
+	"\x03out\x18\x01 \x01(\bR\x03out\x12\x1a\n" +
+	"\bprotocol\x18\x02 \x01(\rR\bprotocol\x120\n" +
+	"\x05ports\x18\x03 \x03(\v2\x1a.weft.central.v1.PortRangeR\x05ports\x12 \n" +
+	"\ticmp_type\x18\x04 \x01(\rH\x00R\bicmpType\x88\x01\x01\x12\x16\n" +
+	"\x06prefix\x18\x05 \x01(\fR\x06prefix\x12\x1f\n" +
+	"\vprefix_bits\x18\x06 \x01(\rR\n" +
+	"prefixBits\x12\x14\n" +
+	"\x05group\x18\a \x01(\tR\x05groupB\f\n" +
+	"\n" +
+	"_icmp_type\"5\n" +
+	"\tPortRange\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\rR\x05first\x12\x12\n" +
+	"\x04last\x18\x02 \x01(\rR\x04last\"F\n" +
 	"\x04Host\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x1a\n" +
@@ -4205,7 +4506,7 @@ const file_central_proto_rawDesc = "" +
 	"\x02by\x18\x06 \x01(\tR\x02by\"G\n" +
 	"\aNetView\x12&\n" +
 	"\x03net\x18\x01 \x01(\v2\x14.weft.central.v1.NetR\x03net\x12\x14\n" +
-	"\x05asked\x18\x02 \x01(\bR\x05asked\"\xad\x01\n" +
+	"\x05asked\x18\x02 \x01(\bR\x05asked\"\xc5\x01\n" +
 	"\x05Place\x12\x12\n" +
 	"\x04port\x18\x01 \x01(\tR\x04port\x12\x10\n" +
 	"\x03net\x18\x02 \x01(\tR\x03net\x12\x10\n" +
@@ -4215,13 +4516,15 @@ const file_central_proto_rawDesc = "" +
 	"\bendpoint\x18\x06 \x01(\fR\bendpoint\x12\x1e\n" +
 	"\n" +
 	"generation\x18\a \x01(\x03R\n" +
-	"generation\"l\n" +
+	"generation\x12\x16\n" +
+	"\x06groups\x18\b \x03(\tR\x06groups\"\x9c\x01\n" +
 	"\tLocalPort\x12)\n" +
 	"\x04port\x18\x01 \x01(\v2\x15.weft.central.v1.PortR\x04port\x12\x14\n" +
 	"\x05bound\x18\x02 \x01(\bR\x05bound\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x03 \x01(\x03R\n" +
-	"generation\"\xc7\x02\n" +
+	"generation\x12.\n" +
+	"\x06groups\x18\x04 \x03(\v2\x16.weft.central.v1.GroupR\x06groups\"\xc7\x02\n" +
 	"\bFromHost\x12.\n" +
 	"\x05hello\x18\x01 \x01(\v2\x16.weft.central.v1.HelloH\x00R\x05hello\x121\n" +
 	"\x06attach\x18\x02 \x01(\v2\x17.weft.central.v1.AttachH\x00R\x06attach\x121\n" +
@@ -4315,7 +4618,7 @@ const file_central_proto_rawDesc = "" +
 	"\x04host\x18\x01 \x01(\tR\x04host\x12\x18\n" +
 	"\aapplied\x18\x02 \x01(\x03R\aapplied\x12\x18\n" +
 	"\aversion\x18\x03 \x01(\tR\aversion\x12\x18\n" +
-	"\atrouble\x18\x04 \x01(\tR\atrouble\"\x92\x02\n" +
+	"\atrouble\x18\x04 \x01(\tR\atrouble\"\xee\x02\n" +
 	"\x06Change\x12/\n" +
 	"\aset_net\x18\x01 \x01(\v2\x14.weft.central.v1.NetH\x00R\x06setNet\x122\n" +
 	"\bset_port\x18\x02 \x01(\v2\x15.weft.central.v1.PortH\x00R\asetPort\x122\n" +
@@ -4325,28 +4628,32 @@ const file_central_proto_rawDesc = "" +
 	"\vdelete_port\x18\x05 \x01(\tH\x00R\n" +
 	"deletePort\x12!\n" +
 	"\vdelete_host\x18\x06 \x01(\tH\x00R\n" +
-	"deleteHostB\b\n" +
+	"deleteHost\x125\n" +
+	"\tset_group\x18\a \x01(\v2\x16.weft.central.v1.GroupH\x00R\bsetGroup\x12#\n" +
+	"\fdelete_group\x18\b \x01(\tH\x00R\vdeleteGroupB\b\n" +
 	"\x06change\"n\n" +
 	"\rChangeRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x121\n" +
 	"\achanges\x18\x02 \x03(\v2\x17.weft.central.v1.ChangeR\achanges\x12\x1a\n" +
 	"\bexpected\x18\x03 \x01(\x03R\bexpected\")\n" +
 	"\vChangeReply\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x03R\brevision\"\x8d\x01\n" +
+	"\brevision\x18\x01 \x01(\x03R\brevision\"\xa5\x01\n" +
 	"\vListRequest\x12\x12\n" +
 	"\x04nets\x18\x01 \x01(\bR\x04nets\x12\x14\n" +
 	"\x05ports\x18\x02 \x01(\bR\x05ports\x12\x14\n" +
 	"\x05hosts\x18\x03 \x01(\bR\x05hosts\x12\x14\n" +
 	"\x05binds\x18\x04 \x01(\bR\x05binds\x12\x16\n" +
 	"\x06status\x18\x05 \x01(\bR\x06status\x12\x10\n" +
-	"\x03net\x18\x06 \x01(\tR\x03net\"\x92\x02\n" +
+	"\x03net\x18\x06 \x01(\tR\x03net\x12\x16\n" +
+	"\x06groups\x18\a \x01(\bR\x06groups\"\xc2\x02\n" +
 	"\tListReply\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x03R\brevision\x12(\n" +
 	"\x04nets\x18\x02 \x03(\v2\x14.weft.central.v1.NetR\x04nets\x12+\n" +
 	"\x05ports\x18\x03 \x03(\v2\x15.weft.central.v1.PortR\x05ports\x12+\n" +
 	"\x05hosts\x18\x04 \x03(\v2\x15.weft.central.v1.HostR\x05hosts\x120\n" +
 	"\x05binds\x18\x05 \x03(\v2\x1a.weft.central.v1.BoundPortR\x05binds\x123\n" +
-	"\x06status\x18\x06 \x03(\v2\x1b.weft.central.v1.HostReportR\x06status\"V\n" +
+	"\x06status\x18\x06 \x03(\v2\x1b.weft.central.v1.HostReportR\x06status\x12.\n" +
+	"\x06groups\x18\a \x03(\v2\x16.weft.central.v1.GroupR\x06groups\"V\n" +
 	"\tBoundPort\x12)\n" +
 	"\x04bind\x18\x01 \x01(\v2\x15.weft.central.v1.BindR\x04bind\x12\x1e\n" +
 	"\n" +
@@ -4472,7 +4779,7 @@ func file_central_proto_rawDescGZIP() []byte {
 }
 
 var file_central_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_central_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
+var file_central_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
 var file_central_proto_goTypes = []any{
 	(Absence)(0),               // 0: weft.central.v1.Absence
 	(*Net)(nil),                // 1: weft.central.v1.Net
@@ -4480,152 +4787,160 @@ var file_central_proto_goTypes = []any{
 	(*Prefix)(nil),             // 3: weft.central.v1.Prefix
 	(*Route)(nil),              // 4: weft.central.v1.Route
 	(*Port)(nil),               // 5: weft.central.v1.Port
-	(*Host)(nil),               // 6: weft.central.v1.Host
-	(*Bind)(nil),               // 7: weft.central.v1.Bind
-	(*HostStatus)(nil),         // 8: weft.central.v1.HostStatus
-	(*Revocation)(nil),         // 9: weft.central.v1.Revocation
-	(*NetView)(nil),            // 10: weft.central.v1.NetView
-	(*Place)(nil),              // 11: weft.central.v1.Place
-	(*LocalPort)(nil),          // 12: weft.central.v1.LocalPort
-	(*FromHost)(nil),           // 13: weft.central.v1.FromHost
-	(*Hello)(nil),              // 14: weft.central.v1.Hello
-	(*NetDigest)(nil),          // 15: weft.central.v1.NetDigest
-	(*Attach)(nil),             // 16: weft.central.v1.Attach
-	(*Detach)(nil),             // 17: weft.central.v1.Detach
-	(*Applied)(nil),            // 18: weft.central.v1.Applied
-	(*Question)(nil),           // 19: weft.central.v1.Question
-	(*Pull)(nil),               // 20: weft.central.v1.Pull
-	(*ToHost)(nil),             // 21: weft.central.v1.ToHost
-	(*Batch)(nil),              // 22: weft.central.v1.Batch
-	(*Welcome)(nil),            // 23: weft.central.v1.Welcome
-	(*NetReset)(nil),           // 24: weft.central.v1.NetReset
-	(*NetUpdate)(nil),          // 25: weft.central.v1.NetUpdate
-	(*PortUpdate)(nil),         // 26: weft.central.v1.PortUpdate
-	(*Answer)(nil),             // 27: weft.central.v1.Answer
-	(*Revision)(nil),           // 28: weft.central.v1.Revision
-	(*Refused)(nil),            // 29: weft.central.v1.Refused
-	(*HostState)(nil),          // 30: weft.central.v1.HostState
-	(*WaitingRequest)(nil),     // 31: weft.central.v1.WaitingRequest
-	(*WaitingPorts)(nil),       // 32: weft.central.v1.WaitingPorts
-	(*WaitingPort)(nil),        // 33: weft.central.v1.WaitingPort
-	(*SessionsRequest)(nil),    // 34: weft.central.v1.SessionsRequest
-	(*SessionsReply)(nil),      // 35: weft.central.v1.SessionsReply
-	(*SessionInfo)(nil),        // 36: weft.central.v1.SessionInfo
-	(*Change)(nil),             // 37: weft.central.v1.Change
-	(*ChangeRequest)(nil),      // 38: weft.central.v1.ChangeRequest
-	(*ChangeReply)(nil),        // 39: weft.central.v1.ChangeReply
-	(*ListRequest)(nil),        // 40: weft.central.v1.ListRequest
-	(*ListReply)(nil),          // 41: weft.central.v1.ListReply
-	(*BoundPort)(nil),          // 42: weft.central.v1.BoundPort
-	(*HostReport)(nil),         // 43: weft.central.v1.HostReport
-	(*SyncRequest)(nil),        // 44: weft.central.v1.SyncRequest
-	(*SyncReply)(nil),          // 45: weft.central.v1.SyncReply
-	(*WhyRequest)(nil),         // 46: weft.central.v1.WhyRequest
-	(*WhyReply)(nil),           // 47: weft.central.v1.WhyReply
-	(*HostRevision)(nil),       // 48: weft.central.v1.HostRevision
-	(*StatusRequest)(nil),      // 49: weft.central.v1.StatusRequest
-	(*StatusReply)(nil),        // 50: weft.central.v1.StatusReply
-	(*Central)(nil),            // 51: weft.central.v1.Central
-	(*SaveRequest)(nil),        // 52: weft.central.v1.SaveRequest
-	(*SaveChunk)(nil),          // 53: weft.central.v1.SaveChunk
-	(*RevokeRequest)(nil),      // 54: weft.central.v1.RevokeRequest
-	(*RevokeReply)(nil),        // 55: weft.central.v1.RevokeReply
-	(*RevocationsRequest)(nil), // 56: weft.central.v1.RevocationsRequest
-	(*RevocationsReply)(nil),   // 57: weft.central.v1.RevocationsReply
-	(*InviteRequest)(nil),      // 58: weft.central.v1.InviteRequest
-	(*Invitation)(nil),         // 59: weft.central.v1.Invitation
-	(*EnrolRequest)(nil),       // 60: weft.central.v1.EnrolRequest
-	(*Enrolled)(nil),           // 61: weft.central.v1.Enrolled
+	(*Group)(nil),              // 6: weft.central.v1.Group
+	(*GroupRule)(nil),          // 7: weft.central.v1.GroupRule
+	(*PortRange)(nil),          // 8: weft.central.v1.PortRange
+	(*Host)(nil),               // 9: weft.central.v1.Host
+	(*Bind)(nil),               // 10: weft.central.v1.Bind
+	(*HostStatus)(nil),         // 11: weft.central.v1.HostStatus
+	(*Revocation)(nil),         // 12: weft.central.v1.Revocation
+	(*NetView)(nil),            // 13: weft.central.v1.NetView
+	(*Place)(nil),              // 14: weft.central.v1.Place
+	(*LocalPort)(nil),          // 15: weft.central.v1.LocalPort
+	(*FromHost)(nil),           // 16: weft.central.v1.FromHost
+	(*Hello)(nil),              // 17: weft.central.v1.Hello
+	(*NetDigest)(nil),          // 18: weft.central.v1.NetDigest
+	(*Attach)(nil),             // 19: weft.central.v1.Attach
+	(*Detach)(nil),             // 20: weft.central.v1.Detach
+	(*Applied)(nil),            // 21: weft.central.v1.Applied
+	(*Question)(nil),           // 22: weft.central.v1.Question
+	(*Pull)(nil),               // 23: weft.central.v1.Pull
+	(*ToHost)(nil),             // 24: weft.central.v1.ToHost
+	(*Batch)(nil),              // 25: weft.central.v1.Batch
+	(*Welcome)(nil),            // 26: weft.central.v1.Welcome
+	(*NetReset)(nil),           // 27: weft.central.v1.NetReset
+	(*NetUpdate)(nil),          // 28: weft.central.v1.NetUpdate
+	(*PortUpdate)(nil),         // 29: weft.central.v1.PortUpdate
+	(*Answer)(nil),             // 30: weft.central.v1.Answer
+	(*Revision)(nil),           // 31: weft.central.v1.Revision
+	(*Refused)(nil),            // 32: weft.central.v1.Refused
+	(*HostState)(nil),          // 33: weft.central.v1.HostState
+	(*WaitingRequest)(nil),     // 34: weft.central.v1.WaitingRequest
+	(*WaitingPorts)(nil),       // 35: weft.central.v1.WaitingPorts
+	(*WaitingPort)(nil),        // 36: weft.central.v1.WaitingPort
+	(*SessionsRequest)(nil),    // 37: weft.central.v1.SessionsRequest
+	(*SessionsReply)(nil),      // 38: weft.central.v1.SessionsReply
+	(*SessionInfo)(nil),        // 39: weft.central.v1.SessionInfo
+	(*Change)(nil),             // 40: weft.central.v1.Change
+	(*ChangeRequest)(nil),      // 41: weft.central.v1.ChangeRequest
+	(*ChangeReply)(nil),        // 42: weft.central.v1.ChangeReply
+	(*ListRequest)(nil),        // 43: weft.central.v1.ListRequest
+	(*ListReply)(nil),          // 44: weft.central.v1.ListReply
+	(*BoundPort)(nil),          // 45: weft.central.v1.BoundPort
+	(*HostReport)(nil),         // 46: weft.central.v1.HostReport
+	(*SyncRequest)(nil),        // 47: weft.central.v1.SyncRequest
+	(*SyncReply)(nil),          // 48: weft.central.v1.SyncReply
+	(*WhyRequest)(nil),         // 49: weft.central.v1.WhyRequest
+	(*WhyReply)(nil),           // 50: weft.central.v1.WhyReply
+	(*HostRevision)(nil),       // 51: weft.central.v1.HostRevision
+	(*StatusRequest)(nil),      // 52: weft.central.v1.StatusRequest
+	(*StatusReply)(nil),        // 53: weft.central.v1.StatusReply
+	(*Central)(nil),            // 54: weft.central.v1.Central
+	(*SaveRequest)(nil),        // 55: weft.central.v1.SaveRequest
+	(*SaveChunk)(nil),          // 56: weft.central.v1.SaveChunk
+	(*RevokeRequest)(nil),      // 57: weft.central.v1.RevokeRequest
+	(*RevokeReply)(nil),        // 58: weft.central.v1.RevokeReply
+	(*RevocationsRequest)(nil), // 59: weft.central.v1.RevocationsRequest
+	(*RevocationsReply)(nil),   // 60: weft.central.v1.RevocationsReply
+	(*InviteRequest)(nil),      // 61: weft.central.v1.InviteRequest
+	(*Invitation)(nil),         // 62: weft.central.v1.Invitation
+	(*EnrolRequest)(nil),       // 63: weft.central.v1.EnrolRequest
+	(*Enrolled)(nil),           // 64: weft.central.v1.Enrolled
 }
 var file_central_proto_depIdxs = []int32{
 	2,  // 0: weft.central.v1.Net.addressing:type_name -> weft.central.v1.Addressing
 	3,  // 1: weft.central.v1.Addressing.subnets:type_name -> weft.central.v1.Prefix
 	4,  // 2: weft.central.v1.Addressing.routes:type_name -> weft.central.v1.Route
 	3,  // 3: weft.central.v1.Route.to:type_name -> weft.central.v1.Prefix
-	1,  // 4: weft.central.v1.NetView.net:type_name -> weft.central.v1.Net
-	5,  // 5: weft.central.v1.LocalPort.port:type_name -> weft.central.v1.Port
-	14, // 6: weft.central.v1.FromHost.hello:type_name -> weft.central.v1.Hello
-	16, // 7: weft.central.v1.FromHost.attach:type_name -> weft.central.v1.Attach
-	17, // 8: weft.central.v1.FromHost.detach:type_name -> weft.central.v1.Detach
-	18, // 9: weft.central.v1.FromHost.applied:type_name -> weft.central.v1.Applied
-	19, // 10: weft.central.v1.FromHost.question:type_name -> weft.central.v1.Question
-	20, // 11: weft.central.v1.FromHost.pull:type_name -> weft.central.v1.Pull
-	15, // 12: weft.central.v1.Hello.known:type_name -> weft.central.v1.NetDigest
-	19, // 13: weft.central.v1.Pull.questions:type_name -> weft.central.v1.Question
-	24, // 14: weft.central.v1.ToHost.reset:type_name -> weft.central.v1.NetReset
-	25, // 15: weft.central.v1.ToHost.update:type_name -> weft.central.v1.NetUpdate
-	26, // 16: weft.central.v1.ToHost.port:type_name -> weft.central.v1.PortUpdate
-	27, // 17: weft.central.v1.ToHost.answer:type_name -> weft.central.v1.Answer
-	28, // 18: weft.central.v1.ToHost.revision:type_name -> weft.central.v1.Revision
-	29, // 19: weft.central.v1.ToHost.refused:type_name -> weft.central.v1.Refused
-	23, // 20: weft.central.v1.ToHost.welcome:type_name -> weft.central.v1.Welcome
-	22, // 21: weft.central.v1.ToHost.batch:type_name -> weft.central.v1.Batch
-	21, // 22: weft.central.v1.Batch.messages:type_name -> weft.central.v1.ToHost
-	10, // 23: weft.central.v1.NetReset.view:type_name -> weft.central.v1.NetView
-	11, // 24: weft.central.v1.NetReset.places:type_name -> weft.central.v1.Place
-	10, // 25: weft.central.v1.NetUpdate.view:type_name -> weft.central.v1.NetView
-	11, // 26: weft.central.v1.NetUpdate.places:type_name -> weft.central.v1.Place
-	12, // 27: weft.central.v1.PortUpdate.ports:type_name -> weft.central.v1.LocalPort
-	11, // 28: weft.central.v1.Answer.place:type_name -> weft.central.v1.Place
-	0,  // 29: weft.central.v1.Answer.absence:type_name -> weft.central.v1.Absence
-	23, // 30: weft.central.v1.HostState.welcome:type_name -> weft.central.v1.Welcome
-	24, // 31: weft.central.v1.HostState.nets:type_name -> weft.central.v1.NetReset
-	12, // 32: weft.central.v1.HostState.ports:type_name -> weft.central.v1.LocalPort
-	33, // 33: weft.central.v1.WaitingPorts.ports:type_name -> weft.central.v1.WaitingPort
-	36, // 34: weft.central.v1.SessionsReply.sessions:type_name -> weft.central.v1.SessionInfo
-	1,  // 35: weft.central.v1.Change.set_net:type_name -> weft.central.v1.Net
-	5,  // 36: weft.central.v1.Change.set_port:type_name -> weft.central.v1.Port
-	6,  // 37: weft.central.v1.Change.set_host:type_name -> weft.central.v1.Host
-	37, // 38: weft.central.v1.ChangeRequest.changes:type_name -> weft.central.v1.Change
-	1,  // 39: weft.central.v1.ListReply.nets:type_name -> weft.central.v1.Net
-	5,  // 40: weft.central.v1.ListReply.ports:type_name -> weft.central.v1.Port
-	6,  // 41: weft.central.v1.ListReply.hosts:type_name -> weft.central.v1.Host
-	42, // 42: weft.central.v1.ListReply.binds:type_name -> weft.central.v1.BoundPort
-	43, // 43: weft.central.v1.ListReply.status:type_name -> weft.central.v1.HostReport
-	7,  // 44: weft.central.v1.BoundPort.bind:type_name -> weft.central.v1.Bind
-	8,  // 45: weft.central.v1.HostReport.status:type_name -> weft.central.v1.HostStatus
-	5,  // 46: weft.central.v1.WhyReply.port:type_name -> weft.central.v1.Port
-	1,  // 47: weft.central.v1.WhyReply.net:type_name -> weft.central.v1.Net
-	42, // 48: weft.central.v1.WhyReply.bind:type_name -> weft.central.v1.BoundPort
-	48, // 49: weft.central.v1.WhyReply.programmed:type_name -> weft.central.v1.HostRevision
-	51, // 50: weft.central.v1.StatusReply.centrals:type_name -> weft.central.v1.Central
-	9,  // 51: weft.central.v1.RevokeReply.revocation:type_name -> weft.central.v1.Revocation
-	9,  // 52: weft.central.v1.RevocationsReply.revocations:type_name -> weft.central.v1.Revocation
-	13, // 53: weft.central.v1.Hub.Follow:input_type -> weft.central.v1.FromHost
-	44, // 54: weft.central.v1.Peer.Sync:input_type -> weft.central.v1.SyncRequest
-	34, // 55: weft.central.v1.Peer.Sessions:input_type -> weft.central.v1.SessionsRequest
-	31, // 56: weft.central.v1.Peer.Waiting:input_type -> weft.central.v1.WaitingRequest
-	38, // 57: weft.central.v1.Admin.Apply:input_type -> weft.central.v1.ChangeRequest
-	40, // 58: weft.central.v1.Admin.List:input_type -> weft.central.v1.ListRequest
-	44, // 59: weft.central.v1.Admin.Sync:input_type -> weft.central.v1.SyncRequest
-	46, // 60: weft.central.v1.Admin.Why:input_type -> weft.central.v1.WhyRequest
-	49, // 61: weft.central.v1.Admin.Status:input_type -> weft.central.v1.StatusRequest
-	52, // 62: weft.central.v1.Admin.Save:input_type -> weft.central.v1.SaveRequest
-	58, // 63: weft.central.v1.Admin.Invite:input_type -> weft.central.v1.InviteRequest
-	54, // 64: weft.central.v1.Admin.Revoke:input_type -> weft.central.v1.RevokeRequest
-	56, // 65: weft.central.v1.Admin.Revocations:input_type -> weft.central.v1.RevocationsRequest
-	60, // 66: weft.central.v1.Enrolment.Enrol:input_type -> weft.central.v1.EnrolRequest
-	60, // 67: weft.central.v1.Enrolment.Renew:input_type -> weft.central.v1.EnrolRequest
-	21, // 68: weft.central.v1.Hub.Follow:output_type -> weft.central.v1.ToHost
-	45, // 69: weft.central.v1.Peer.Sync:output_type -> weft.central.v1.SyncReply
-	35, // 70: weft.central.v1.Peer.Sessions:output_type -> weft.central.v1.SessionsReply
-	32, // 71: weft.central.v1.Peer.Waiting:output_type -> weft.central.v1.WaitingPorts
-	39, // 72: weft.central.v1.Admin.Apply:output_type -> weft.central.v1.ChangeReply
-	41, // 73: weft.central.v1.Admin.List:output_type -> weft.central.v1.ListReply
-	45, // 74: weft.central.v1.Admin.Sync:output_type -> weft.central.v1.SyncReply
-	47, // 75: weft.central.v1.Admin.Why:output_type -> weft.central.v1.WhyReply
-	50, // 76: weft.central.v1.Admin.Status:output_type -> weft.central.v1.StatusReply
-	53, // 77: weft.central.v1.Admin.Save:output_type -> weft.central.v1.SaveChunk
-	59, // 78: weft.central.v1.Admin.Invite:output_type -> weft.central.v1.Invitation
-	55, // 79: weft.central.v1.Admin.Revoke:output_type -> weft.central.v1.RevokeReply
-	57, // 80: weft.central.v1.Admin.Revocations:output_type -> weft.central.v1.RevocationsReply
-	61, // 81: weft.central.v1.Enrolment.Enrol:output_type -> weft.central.v1.Enrolled
-	61, // 82: weft.central.v1.Enrolment.Renew:output_type -> weft.central.v1.Enrolled
-	68, // [68:83] is the sub-list for method output_type
-	53, // [53:68] is the sub-list for method input_type
-	53, // [53:53] is the sub-list for extension type_name
-	53, // [53:53] is the sub-list for extension extendee
-	0,  // [0:53] is the sub-list for field type_name
+	7,  // 4: weft.central.v1.Group.rules:type_name -> weft.central.v1.GroupRule
+	8,  // 5: weft.central.v1.GroupRule.ports:type_name -> weft.central.v1.PortRange
+	1,  // 6: weft.central.v1.NetView.net:type_name -> weft.central.v1.Net
+	5,  // 7: weft.central.v1.LocalPort.port:type_name -> weft.central.v1.Port
+	6,  // 8: weft.central.v1.LocalPort.groups:type_name -> weft.central.v1.Group
+	17, // 9: weft.central.v1.FromHost.hello:type_name -> weft.central.v1.Hello
+	19, // 10: weft.central.v1.FromHost.attach:type_name -> weft.central.v1.Attach
+	20, // 11: weft.central.v1.FromHost.detach:type_name -> weft.central.v1.Detach
+	21, // 12: weft.central.v1.FromHost.applied:type_name -> weft.central.v1.Applied
+	22, // 13: weft.central.v1.FromHost.question:type_name -> weft.central.v1.Question
+	23, // 14: weft.central.v1.FromHost.pull:type_name -> weft.central.v1.Pull
+	18, // 15: weft.central.v1.Hello.known:type_name -> weft.central.v1.NetDigest
+	22, // 16: weft.central.v1.Pull.questions:type_name -> weft.central.v1.Question
+	27, // 17: weft.central.v1.ToHost.reset:type_name -> weft.central.v1.NetReset
+	28, // 18: weft.central.v1.ToHost.update:type_name -> weft.central.v1.NetUpdate
+	29, // 19: weft.central.v1.ToHost.port:type_name -> weft.central.v1.PortUpdate
+	30, // 20: weft.central.v1.ToHost.answer:type_name -> weft.central.v1.Answer
+	31, // 21: weft.central.v1.ToHost.revision:type_name -> weft.central.v1.Revision
+	32, // 22: weft.central.v1.ToHost.refused:type_name -> weft.central.v1.Refused
+	26, // 23: weft.central.v1.ToHost.welcome:type_name -> weft.central.v1.Welcome
+	25, // 24: weft.central.v1.ToHost.batch:type_name -> weft.central.v1.Batch
+	24, // 25: weft.central.v1.Batch.messages:type_name -> weft.central.v1.ToHost
+	13, // 26: weft.central.v1.NetReset.view:type_name -> weft.central.v1.NetView
+	14, // 27: weft.central.v1.NetReset.places:type_name -> weft.central.v1.Place
+	13, // 28: weft.central.v1.NetUpdate.view:type_name -> weft.central.v1.NetView
+	14, // 29: weft.central.v1.NetUpdate.places:type_name -> weft.central.v1.Place
+	15, // 30: weft.central.v1.PortUpdate.ports:type_name -> weft.central.v1.LocalPort
+	14, // 31: weft.central.v1.Answer.place:type_name -> weft.central.v1.Place
+	0,  // 32: weft.central.v1.Answer.absence:type_name -> weft.central.v1.Absence
+	26, // 33: weft.central.v1.HostState.welcome:type_name -> weft.central.v1.Welcome
+	27, // 34: weft.central.v1.HostState.nets:type_name -> weft.central.v1.NetReset
+	15, // 35: weft.central.v1.HostState.ports:type_name -> weft.central.v1.LocalPort
+	36, // 36: weft.central.v1.WaitingPorts.ports:type_name -> weft.central.v1.WaitingPort
+	39, // 37: weft.central.v1.SessionsReply.sessions:type_name -> weft.central.v1.SessionInfo
+	1,  // 38: weft.central.v1.Change.set_net:type_name -> weft.central.v1.Net
+	5,  // 39: weft.central.v1.Change.set_port:type_name -> weft.central.v1.Port
+	9,  // 40: weft.central.v1.Change.set_host:type_name -> weft.central.v1.Host
+	6,  // 41: weft.central.v1.Change.set_group:type_name -> weft.central.v1.Group
+	40, // 42: weft.central.v1.ChangeRequest.changes:type_name -> weft.central.v1.Change
+	1,  // 43: weft.central.v1.ListReply.nets:type_name -> weft.central.v1.Net
+	5,  // 44: weft.central.v1.ListReply.ports:type_name -> weft.central.v1.Port
+	9,  // 45: weft.central.v1.ListReply.hosts:type_name -> weft.central.v1.Host
+	45, // 46: weft.central.v1.ListReply.binds:type_name -> weft.central.v1.BoundPort
+	46, // 47: weft.central.v1.ListReply.status:type_name -> weft.central.v1.HostReport
+	6,  // 48: weft.central.v1.ListReply.groups:type_name -> weft.central.v1.Group
+	10, // 49: weft.central.v1.BoundPort.bind:type_name -> weft.central.v1.Bind
+	11, // 50: weft.central.v1.HostReport.status:type_name -> weft.central.v1.HostStatus
+	5,  // 51: weft.central.v1.WhyReply.port:type_name -> weft.central.v1.Port
+	1,  // 52: weft.central.v1.WhyReply.net:type_name -> weft.central.v1.Net
+	45, // 53: weft.central.v1.WhyReply.bind:type_name -> weft.central.v1.BoundPort
+	51, // 54: weft.central.v1.WhyReply.programmed:type_name -> weft.central.v1.HostRevision
+	54, // 55: weft.central.v1.StatusReply.centrals:type_name -> weft.central.v1.Central
+	12, // 56: weft.central.v1.RevokeReply.revocation:type_name -> weft.central.v1.Revocation
+	12, // 57: weft.central.v1.RevocationsReply.revocations:type_name -> weft.central.v1.Revocation
+	16, // 58: weft.central.v1.Hub.Follow:input_type -> weft.central.v1.FromHost
+	47, // 59: weft.central.v1.Peer.Sync:input_type -> weft.central.v1.SyncRequest
+	37, // 60: weft.central.v1.Peer.Sessions:input_type -> weft.central.v1.SessionsRequest
+	34, // 61: weft.central.v1.Peer.Waiting:input_type -> weft.central.v1.WaitingRequest
+	41, // 62: weft.central.v1.Admin.Apply:input_type -> weft.central.v1.ChangeRequest
+	43, // 63: weft.central.v1.Admin.List:input_type -> weft.central.v1.ListRequest
+	47, // 64: weft.central.v1.Admin.Sync:input_type -> weft.central.v1.SyncRequest
+	49, // 65: weft.central.v1.Admin.Why:input_type -> weft.central.v1.WhyRequest
+	52, // 66: weft.central.v1.Admin.Status:input_type -> weft.central.v1.StatusRequest
+	55, // 67: weft.central.v1.Admin.Save:input_type -> weft.central.v1.SaveRequest
+	61, // 68: weft.central.v1.Admin.Invite:input_type -> weft.central.v1.InviteRequest
+	57, // 69: weft.central.v1.Admin.Revoke:input_type -> weft.central.v1.RevokeRequest
+	59, // 70: weft.central.v1.Admin.Revocations:input_type -> weft.central.v1.RevocationsRequest
+	63, // 71: weft.central.v1.Enrolment.Enrol:input_type -> weft.central.v1.EnrolRequest
+	63, // 72: weft.central.v1.Enrolment.Renew:input_type -> weft.central.v1.EnrolRequest
+	24, // 73: weft.central.v1.Hub.Follow:output_type -> weft.central.v1.ToHost
+	48, // 74: weft.central.v1.Peer.Sync:output_type -> weft.central.v1.SyncReply
+	38, // 75: weft.central.v1.Peer.Sessions:output_type -> weft.central.v1.SessionsReply
+	35, // 76: weft.central.v1.Peer.Waiting:output_type -> weft.central.v1.WaitingPorts
+	42, // 77: weft.central.v1.Admin.Apply:output_type -> weft.central.v1.ChangeReply
+	44, // 78: weft.central.v1.Admin.List:output_type -> weft.central.v1.ListReply
+	48, // 79: weft.central.v1.Admin.Sync:output_type -> weft.central.v1.SyncReply
+	50, // 80: weft.central.v1.Admin.Why:output_type -> weft.central.v1.WhyReply
+	53, // 81: weft.central.v1.Admin.Status:output_type -> weft.central.v1.StatusReply
+	56, // 82: weft.central.v1.Admin.Save:output_type -> weft.central.v1.SaveChunk
+	62, // 83: weft.central.v1.Admin.Invite:output_type -> weft.central.v1.Invitation
+	58, // 84: weft.central.v1.Admin.Revoke:output_type -> weft.central.v1.RevokeReply
+	60, // 85: weft.central.v1.Admin.Revocations:output_type -> weft.central.v1.RevocationsReply
+	64, // 86: weft.central.v1.Enrolment.Enrol:output_type -> weft.central.v1.Enrolled
+	64, // 87: weft.central.v1.Enrolment.Renew:output_type -> weft.central.v1.Enrolled
+	73, // [73:88] is the sub-list for method output_type
+	58, // [58:73] is the sub-list for method input_type
+	58, // [58:58] is the sub-list for extension type_name
+	58, // [58:58] is the sub-list for extension extendee
+	0,  // [0:58] is the sub-list for field type_name
 }
 
 func init() { file_central_proto_init() }
@@ -4633,7 +4948,8 @@ func file_central_proto_init() {
 	if File_central_proto != nil {
 		return
 	}
-	file_central_proto_msgTypes[12].OneofWrappers = []any{
+	file_central_proto_msgTypes[6].OneofWrappers = []any{}
+	file_central_proto_msgTypes[15].OneofWrappers = []any{
 		(*FromHost_Hello)(nil),
 		(*FromHost_Attach)(nil),
 		(*FromHost_Detach)(nil),
@@ -4641,11 +4957,11 @@ func file_central_proto_init() {
 		(*FromHost_Question)(nil),
 		(*FromHost_Pull)(nil),
 	}
-	file_central_proto_msgTypes[18].OneofWrappers = []any{
+	file_central_proto_msgTypes[21].OneofWrappers = []any{
 		(*Question_Mac)(nil),
 		(*Question_Address)(nil),
 	}
-	file_central_proto_msgTypes[20].OneofWrappers = []any{
+	file_central_proto_msgTypes[23].OneofWrappers = []any{
 		(*ToHost_Reset_)(nil),
 		(*ToHost_Update)(nil),
 		(*ToHost_Port)(nil),
@@ -4655,13 +4971,15 @@ func file_central_proto_init() {
 		(*ToHost_Welcome)(nil),
 		(*ToHost_Batch)(nil),
 	}
-	file_central_proto_msgTypes[36].OneofWrappers = []any{
+	file_central_proto_msgTypes[39].OneofWrappers = []any{
 		(*Change_SetNet)(nil),
 		(*Change_SetPort)(nil),
 		(*Change_SetHost)(nil),
 		(*Change_DeleteNet)(nil),
 		(*Change_DeletePort)(nil),
 		(*Change_DeleteHost)(nil),
+		(*Change_SetGroup)(nil),
+		(*Change_DeleteGroup)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -4669,7 +4987,7 @@ func file_central_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_central_proto_rawDesc), len(file_central_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   61,
+			NumMessages:   64,
 			NumExtensions: 0,
 			NumServices:   4,
 		},

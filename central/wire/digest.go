@@ -17,11 +17,19 @@ import (
 
 // Digest returns the digest of a place: the addresses of a port, and the port's host.
 func (p *Place) Digest() uint64 {
-	return PlaceDigest([]byte(p.GetPort()), p.GetMac(), []byte(p.GetHost()), p.GetEndpoint(), p.GetAddresses(), p.GetGeneration())
+	return PlaceDigest([]byte(p.GetPort()), p.GetMac(), []byte(p.GetHost()), p.GetEndpoint(), p.GetAddresses(), p.GetGeneration(), groupBytes(p.GetGroups()))
 }
 
-// PlaceDigest returns the Digest of a Place with these fields.
-func PlaceDigest(port, mac, host, endpoint []byte, addresses [][]byte, generation int64) uint64 {
+func groupBytes(ids []string) (list [][]byte) {
+	for _, id := range ids {
+		list = append(list, []byte(id))
+	}
+	return list
+}
+
+// PlaceDigest returns the Digest of a Place with these fields. Without groups, it is the digest
+// that versions without groups compute.
+func PlaceDigest(port, mac, host, endpoint []byte, addresses [][]byte, generation int64, groups [][]byte) uint64 {
 	var d xxhash.Digest
 	d.Reset()
 	sumNumber(&d, 4)
@@ -30,6 +38,9 @@ func PlaceDigest(port, mac, host, endpoint []byte, addresses [][]byte, generatio
 	}
 	sum(&d, addresses...)
 	sumNumber(&d, uint64(generation))
+	if len(groups) > 0 {
+		sum(&d, groups...)
+	}
 	return d.Sum64()
 }
 
@@ -86,5 +97,5 @@ func (p *Place) Equal(o *Place) bool {
 	return p.GetPort() == o.GetPort() && p.GetNet() == o.GetNet() && p.GetHost() == o.GetHost() &&
 		p.GetGeneration() == o.GetGeneration() && slices.Equal(p.GetMac(), o.GetMac()) &&
 		slices.Equal(p.GetEndpoint(), o.GetEndpoint()) &&
-		slices.EqualFunc(p.GetAddresses(), o.GetAddresses(), slices.Equal[[]byte])
+		slices.EqualFunc(p.GetAddresses(), o.GetAddresses(), slices.Equal[[]byte]) && slices.Equal(p.GetGroups(), o.GetGroups())
 }

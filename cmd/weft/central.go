@@ -73,7 +73,7 @@ func group(usage, short, long string, verbs ...*cobra.Command) *cobra.Command {
 
 func (c *command) centralVerbs() []*cobra.Command {
 	return append([]*cobra.Command{
-		c.netVerb(), c.hostVerb(), c.portVerb(), c.applyVerb(), c.exportVerb(), c.syncVerb(),
+		c.netVerb(), c.hostVerb(), c.portVerb(), c.secgroupVerb(), c.applyVerb(), c.exportVerb(), c.syncVerb(),
 		group("central", "show the state of weft-central, save it, and get certificates", "", c.centralStatusVerb(), c.centralSaveVerb(),
 			c.inviteVerb(), c.enrolVerb(), c.revokeVerb(), c.revocationsVerb()),
 	}, c.ovnVerbs()...)
@@ -176,6 +176,10 @@ For weft-central:
   name = "blue"
   vni = 100            # also: mtu = 1400, flood = true
 
+  [[group]]
+  name = "web"
+  rules = ["in tcp 80,443", "in tcp 22 from group admin"]   # weft secgroup add --help
+
   [[host]]
   name = "h1"
   endpoint = "172.16.0.1"
@@ -184,7 +188,8 @@ For weft-central:
   name = "web1"
   net = "blue"
   mac = "02:00:00:00:00:01"
-  addresses = ["10.0.0.1", "fd00::1"]   # also: host, move-to, spoof-check = false
+  addresses = ["10.0.0.1", "fd00::1"]   # also: host, move-to, spoof-check = false,
+                                        # groups = ["web"]
 
 Objects are found by id, or without one by name.`
 

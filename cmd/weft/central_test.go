@@ -34,6 +34,7 @@ type fakeCentral struct {
 	nets     map[string]*wire.Net
 	hosts    map[string]*wire.Host
 	ports    map[string]*wire.Port
+	groups   map[string]*wire.Group
 	requests map[string]int64
 	lose     int // number of next requests that take effect but get no answer
 	// runs before the next Apply and changes the declaration, as another administrator
@@ -74,6 +75,10 @@ func (f *fakeCentral) Apply(_ context.Context, r *wire.ChangeRequest) (*wire.Cha
 			f.hosts[c.SetHost.Id] = c.SetHost
 		case *wire.Change_SetPort:
 			f.ports[c.SetPort.Id] = c.SetPort
+		case *wire.Change_SetGroup:
+			f.groups[c.SetGroup.Id] = c.SetGroup
+		case *wire.Change_DeleteGroup:
+			delete(f.groups, c.DeleteGroup)
 		case *wire.Change_DeleteNet:
 			delete(f.nets, c.DeleteNet)
 		case *wire.Change_DeleteHost:
@@ -98,6 +103,11 @@ func (f *fakeCentral) List(r *wire.ListRequest, stream wire.Admin_ListServer) er
 	for _, n := range f.nets {
 		if r.Nets {
 			parts = append(parts, &wire.ListReply{Nets: []*wire.Net{n}})
+		}
+	}
+	for _, g := range f.groups {
+		if r.Groups {
+			parts = append(parts, &wire.ListReply{Groups: []*wire.Group{g}})
 		}
 	}
 	for _, h := range f.hosts {
@@ -169,7 +179,7 @@ func startCentral(t *testing.T) (f *fakeCentral, certs string) {
 	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(certificate(t, ca, filepath.Join(t.TempDir(), "server"), pki.Central).Server())))
 	certs = filepath.Join(t.TempDir(), "admin")
 	certificate(t, ca, certs, pki.Admin)
-	f = &fakeCentral{revision: 1, nets: map[string]*wire.Net{}, hosts: map[string]*wire.Host{}, ports: map[string]*wire.Port{}, requests: map[string]int64{}}
+	f = &fakeCentral{revision: 1, nets: map[string]*wire.Net{}, hosts: map[string]*wire.Host{}, ports: map[string]*wire.Port{}, groups: map[string]*wire.Group{}, requests: map[string]int64{}}
 	wire.RegisterAdminServer(server, f)
 	l := listen(t)
 	go func() { _ = server.Serve(l) }()
@@ -269,7 +279,7 @@ func TestDeclareObjects(t *testing.T) {
 		"net show green":                   "net green vni=100 mtu=1400 id=n-blue",
 		"host list":                        "h1    172.16.0.1  connected  c1       7        1.2      i-h1  -",
 		"host show i-h2":                   "h2    172.16.0.2",
-		"port list":                        "www   green  02:00:00:00:00:01  -          h1 or h2  h1     off          p-web1",
+		"port list":                        "www   green  02:00:00:00:00:01  -          h1 or h2  h1     off          -       p-web1",
 		"port list n-blue":                 "www",
 		"port show www":                    "www   green",
 		"port why www":                     "programmed: on 1 of 2 hosts that need it\n  h1 has applied revision 3\nmissing: no host has the port\n",
@@ -485,6 +495,7 @@ func TestLongList(t *testing.T) {
 var centralLines = []string{
 	"net add blue vni=100", "host add h1 endpoint=172.16.0.1", "port add web1 net=blue host=h1", "net set blue mtu=1400", "host set h1 endpoint=172.16.0.9",
 	"port set web1 host=", "net show blue", "host show h1", "port show web1", "port why web1", "net list", "host list", "port list", "export", "sync",
+	"secgroup add web", "secgroup add web --may-exist", "secgroup set web name=www", "secgroup show www", "secgroup list", "secgroup del www", "secgroup del www --if-exists",
 	"apply -", "apply - --dry-run", "apply - --prune", "central status", "central save FILE",
 	"ls-add red", "ls-add red --may-exist", "lsp-add red web2", "lsp-add red web2 --may-exist", "lsp-set-addresses web2 02:00:00:00:00:05", "ls-list", "lsp-list red",
 	"lsp-del web2", "lsp-del web2 --if-exists", "ls-del red", "ls-del red --if-exists", "port del web1", "host del h1", "host del h1 --if-exists", "net del blue",

@@ -21,7 +21,7 @@ import (
 
 // readAll returns the whole declaration.
 func readAll(ctx context.Context, centrals *client.Client) (*declare.Fleet, error) {
-	return centrals.List(ctx, &wire.ListRequest{Nets: true, Ports: true, Hosts: true})
+	return centrals.List(ctx, &wire.ListRequest{Nets: true, Groups: true, Ports: true, Hosts: true})
 }
 
 // planner returns the changes to the declaration f. If guarded is true, the central
@@ -194,7 +194,7 @@ func (c *command) showNet(name string) error {
 		if err != nil {
 			return err
 		}
-		f, err := centrals.List(ctx, &wire.ListRequest{Nets: true, Hosts: true, Ports: true, Binds: true, Net: n.GetId()})
+		f, err := centrals.List(ctx, &wire.ListRequest{Nets: true, Groups: true, Hosts: true, Ports: true, Binds: true, Net: n.GetId()})
 		if err != nil {
 			return err
 		}

@@ -25,6 +25,7 @@ id= of add-port is this name. Its settings:
   move-to=NAME       a second host that may have it, while it moves; its first frame there
                      moves it
   spoof-check=on|off off: it may send from any address (default: on)
+  groups=NAME,...    the groups whose rules its frames follow (weft secgroup)
   id=TEXT            with add: its id, which never changes (default: random)
   name=TEXT          with set: its new name
 
@@ -84,7 +85,7 @@ func (c *command) addDeclared(name string, words []string, mayExist bool) error 
 		}
 		p := &wire.Port{}
 		random := false
-		err := c.changeAt(ctx, centrals, &wire.ListRequest{Nets: true, Hosts: true}, func(f *declare.Fleet) ([]*wire.Change, bool, error) {
+		err := c.changeAt(ctx, centrals, &wire.ListRequest{Nets: true, Groups: true, Hosts: true}, func(f *declare.Fleet) ([]*wire.Change, bool, error) {
 			p = &wire.Port{Name: name}
 			if err := f.SetPort(p, true, words); err != nil {
 				return nil, false, err
@@ -114,7 +115,7 @@ func (c *command) addDeclared(name string, words []string, mayExist bool) error 
 }
 
 func (c *command) showPort(ctx context.Context, centrals *client.Client, p *wire.Port) error {
-	f, err := centrals.List(ctx, &wire.ListRequest{Nets: true, Hosts: true})
+	f, err := centrals.List(ctx, &wire.ListRequest{Nets: true, Groups: true, Hosts: true})
 	if err != nil {
 		return err
 	}
@@ -138,7 +139,7 @@ func (c *command) setDeclared(name string, words []string) error {
 		}
 		id := why.GetPort().GetId()
 		var p *wire.Port
-		request := &wire.ListRequest{Nets: true, Hosts: true, Ports: true, Net: why.GetPort().GetNet()}
+		request := &wire.ListRequest{Nets: true, Groups: true, Hosts: true, Ports: true, Net: why.GetPort().GetNet()}
 		return c.changeAt(ctx, centrals, request, func(f *declare.Fleet) ([]*wire.Change, bool, error) {
 			old, ok := f.Ports.Lookup(id)
 			if !ok {
@@ -201,7 +202,7 @@ func (c *command) showDeclared(name string) error {
 		if err != nil {
 			return err
 		}
-		f, err := centrals.List(ctx, &wire.ListRequest{Nets: true, Hosts: true})
+		f, err := centrals.List(ctx, &wire.ListRequest{Nets: true, Groups: true, Hosts: true})
 		if err != nil {
 			return err
 		}
@@ -215,7 +216,7 @@ func (c *command) showDeclared(name string) error {
 
 func (c *command) listDeclared(net string) error {
 	return c.withCentral(func(ctx context.Context, centrals *client.Client) error {
-		request := &wire.ListRequest{Nets: true, Hosts: true, Ports: true, Binds: true}
+		request := &wire.ListRequest{Nets: true, Groups: true, Hosts: true, Ports: true, Binds: true}
 		if net != "" {
 			nets, err := centrals.List(ctx, &wire.ListRequest{Nets: true})
 			if err != nil {
@@ -239,7 +240,7 @@ func (c *command) listDeclared(net string) error {
 }
 
 func (c *command) printPorts(list []listedPort) error {
-	w := c.table("PORT\tNET\tMAC\tADDRESSES\tHOST\tBOUND\tSPOOF-CHECK\tID")
+	w := c.table("PORT\tNET\tMAC\tADDRESSES\tHOST\tBOUND\tSPOOF-CHECK\tGROUPS\tID")
 	for i := range list {
 		p := &list[i]
 		host := dash(p.Host)
@@ -250,7 +251,8 @@ func (c *command) printPorts(list []listedPort) error {
 		if !p.Checked() {
 			check = "off"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Name, p.Net, p.MAC, dash(p.AddressText()), host, dash(p.Bound), check, p.ID)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", p.Name, p.Net, p.MAC, dash(p.AddressText()), host, dash(p.Bound), check,
+			dash(strings.Join(p.Groups, ",")), p.ID)
 	}
 	return w.Flush()
 }

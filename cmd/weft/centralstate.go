@@ -147,7 +147,7 @@ func (c *command) portWhyVerb() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				names, err := centrals.List(ctx, &wire.ListRequest{Nets: true, Hosts: true})
+				names, err := centrals.List(ctx, &wire.ListRequest{Nets: true, Groups: true, Hosts: true})
 				if err != nil {
 					return err
 				}

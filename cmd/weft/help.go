@@ -85,7 +85,7 @@ var verbGroups = []struct{ title, verbs string }{
 	{"Controllers:", "controller fail-mode"},
 	{"What the switch does:", "show top trace monitor capture megaflow bench"},
 	{"The switch as a whole:", "apply export log shutdown version"},
-	{"A fleet, through weft-central:", "central host net port sync"},
+	{"A fleet, through weft-central:", "central host net port secgroup sync"},
 	{"The same in the words of ovs-ofctl, ovs-vsctl, ovs-dpctl, ovs-appctl and ovn-nbctl:",
 		"add-port del-port mod-port dump-ports port-to-br add-br del-br list-br br-exists " +
 			"add-flow add-flows replace-flows mod-flows del-flows diff-flows dump-flows dump-aggregate " +

@@ -317,7 +317,7 @@ func (f *hostFile) format() ([]byte, error) {
 }
 
 // isHostFile reports whether the file declares one switch. A file for weft-central has
-// the table net, host or port.
+// the table net, group, host or port.
 func isHostFile(text []byte) (bool, error) {
 	var keys map[string]any
 	if err := toml.Unmarshal(text, &keys); err != nil {

@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"bytes"
 	"errors"
 	"net/netip"
 	"unicode/utf8"
@@ -112,12 +113,14 @@ type netUpdate struct {
 
 // decoder decodes messages of one hub.
 type decoder struct {
-	net       string            // id of the network of the last update; most updates name the same one
-	places    []portPlace       // of the update that is decoded
-	removed   []string          // the same
-	hosts     map[string]string // host ids that places share
-	ids       []byte            // buffer of the ids of one place
-	addresses [][]byte          // of the place that is decoded
+	net       string              // id of the network of the last update; most updates name the same one
+	places    []portPlace         // of the update that is decoded
+	removed   []string            // the same
+	hosts     map[string]string   // host ids that places share
+	ids       []byte              // buffer of the ids of one place
+	addresses [][]byte            // of the place that is decoded
+	groups    [][]byte            // the same
+	sets      map[string][]string // lists of group ids that places share, by their concatenation
 }
 
 // maxHosts limits the map decoder.hosts. At the limit the map is emptied; the ids then
@@ -184,7 +187,7 @@ func (d *decoder) update(data []byte) (u netUpdate, err error) {
 func (d *decoder) appendPlace(list []portPlace, data []byte, outer *fields, share bool) []portPlace {
 	var port, mac, host, endpoint []byte
 	var generation int64
-	d.addresses = d.addresses[:0]
+	d.addresses, d.groups = d.addresses[:0], d.groups[:0]
 	f := fields{rest: data}
 	for f.next() {
 		switch {
@@ -202,6 +205,9 @@ func (d *decoder) appendPlace(list []portPlace, data []byte, outer *fields, shar
 			endpoint = f.bytes
 		case f.number == 7 && f.kind == protowire.VarintType:
 			generation = int64(f.value)
+		case f.isBytes(8):
+			f.failed = f.failed || !utf8.Valid(f.bytes)
+			d.groups = append(d.groups, f.bytes)
 		}
 	}
 	if f.failed || !utf8.Valid(port) || !utf8.Valid(host) {
@@ -217,8 +223,28 @@ func (d *decoder) appendPlace(list []portPlace, data []byte, outer *fields, shar
 		portID, hostID = both[:len(port)], both[len(port):]
 	}
 	return append(list, portPlace{portID, place{mac: wire.MACNumber(mac), ips: addrsOf(d.addresses), host: hostID,
-		endpoint: addrOf(endpoint), generation: generation,
-		digest: wire.PlaceDigest(port, mac, host, endpoint, d.addresses, generation)}})
+		endpoint: addrOf(endpoint), generation: generation, groups: d.groupSet(),
+		digest: wire.PlaceDigest(port, mac, host, endpoint, d.addresses, generation, d.groups)}})
+}
+
+// groupSet returns the ids in d.groups. Places with the same ids share the list.
+func (d *decoder) groupSet() []string {
+	if len(d.groups) == 0 {
+		return nil
+	}
+	key := string(bytes.Join(d.groups, []byte{0}))
+	if set, ok := d.sets[key]; ok {
+		return set
+	}
+	if d.sets == nil || len(d.sets) >= maxHosts {
+		d.sets = map[string][]string{}
+	}
+	set := make([]string, len(d.groups))
+	for i, id := range d.groups {
+		set[i] = string(id)
+	}
+	d.sets[key] = set
+	return set
 }
 
 func (d *decoder) host(id []byte) string {

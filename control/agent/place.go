@@ -16,17 +16,18 @@ type place struct {
 	host       string
 	endpoint   netip.Addr
 	generation int64
-	digest     uint64 // digest as in wire.Place
+	groups     []string // ids
+	digest     uint64   // digest as in wire.Place
 }
 
 func placeOf(p *wire.Place) place {
 	return place{mac: wire.MACNumber(p.GetMac()), ips: addrsOf(p.GetAddresses()), host: p.GetHost(),
-		endpoint: addrOf(p.GetEndpoint()), generation: p.GetGeneration(), digest: p.Digest()}
+		endpoint: addrOf(p.GetEndpoint()), generation: p.GetGeneration(), groups: p.GetGroups(), digest: p.Digest()}
 }
 
 func (p *place) message(port, net string) *wire.Place {
 	return &wire.Place{Port: port, Net: net, Mac: wire.MACBytes(p.mac), Addresses: addrBytes(p.ips), Host: p.host,
-		Endpoint: p.endpoint.AsSlice(), Generation: p.generation}
+		Endpoint: p.endpoint.AsSlice(), Generation: p.generation, Groups: p.groups}
 }
 
 func addrOf(b []byte) netip.Addr {

@@ -215,7 +215,7 @@ func (s *state) setPlace(n *network, p *portPlace, b *batch) {
 // program adds a port's addresses at place p to the batch. It does nothing if the port
 // belongs to this host and the switch does not have the port.
 func (s *state) program(n *network, id string, p *place, b *batch) {
-	a := Address{VNI: n.vni(), MAC: p.mac, IPs: p.ips, Remote: p.endpoint, Generation: p.generation}
+	a := Address{VNI: n.vni(), MAC: p.mac, IPs: p.ips, Remote: p.endpoint, Generation: p.generation, Groups: p.groups}
 	if p.host == s.host {
 		l := s.ports[id]
 		if l == nil || l.name == "" {
@@ -260,7 +260,7 @@ func (s *state) attach(l *localPort, b *batch) {
 		return
 	}
 	b.ports = append(b.ports, Port{Name: l.name, VNI: n.vni(), MAC: wire.MACNumber(port.GetMac()), IPs: addrsOf(port.GetAddresses()),
-		Unchecked: port.GetUnchecked(), Guest: guestName(port), Services: n.services})
+		Unchecked: port.GetUnchecked(), Guest: guestName(port), Services: n.services, Groups: groupsOf(l.declared.GetGroups())})
 	if p, known := n.places[port.GetId()]; known && p.host == s.host {
 		s.program(n, port.GetId(), &p, b)
 	}

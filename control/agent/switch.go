@@ -70,6 +70,8 @@ type Port struct {
 	Unchecked bool
 	Guest     string    // name that the guest is told; "": none
 	Services  *Services // of the network; nil: none
+	// Groups are the groups of the port; none: its frames are not filtered.
+	Groups []Group
 }
 
 // Address is a declared MAC address with its IP addresses and location: a port of this
@@ -83,6 +85,7 @@ type Address struct {
 	// Generation grows with each move of the address. The switch ignores a declaration
 	// with a smaller generation.
 	Generation int64
+	Groups     []string // ids of the groups of the address's port
 }
 
 // RemovedAddress removes a MAC address, unless the switch knows it with a larger

@@ -35,6 +35,7 @@ type Switch struct {
 	pipeline      *pipeline.Pipeline
 	ports         *ports.Ports
 	declared      *Declared
+	groupSets     map[string]*fdb.Groups // by the ids; the configuration lock guards it
 }
 
 // NewSwitch returns the agent's switch, whose pipeline and ports have declared. The agent may
@@ -188,7 +189,7 @@ func (b *batch) ports(list []agent.Port) map[string]*ports.Declaration {
 		case p.Gone:
 			declared[p.Name], b.leases[p.Name] = nil, nil
 		case b.validVNI("port "+p.Name, p.VNI) && (p.Unchecked || b.validMAC("port "+p.Name, p.MAC)):
-			d := &ports.Declaration{VNI: p.VNI}
+			d := &ports.Declaration{VNI: p.VNI, Policy: b.f.policy(p.Groups)}
 			if !p.Unchecked {
 				d.Binding = xlate.BindTo(p.MAC, p.IPs)
 			}
@@ -217,7 +218,7 @@ func (b *batch) addresses(list []agent.Address, numbers map[string]uint32) {
 			continue
 		}
 		n := fdb.NetAddress{Segment: fdb.SegmentOf(a.VNI), MAC: a.MAC, IPs: slices.Clone(a.IPs),
-			Place: fdb.Place{Remote: a.Remote}, Generation: a.Generation}
+			Place: fdb.Place{Remote: a.Remote, Groups: b.f.groupSet(a.Groups)}, Generation: a.Generation}
 		key := addressKey{n.Segment, n.MAC}
 		old := b.local[key]
 		current := old == nil || old.Generation <= n.Generation

@@ -5,6 +5,7 @@ package ports
 import (
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -38,6 +39,8 @@ type Declaration struct {
 	// Binding restricts the addresses from which the port may send; nil: no
 	// restriction.
 	Binding *xlate.Binding
+	// Policy has the rules of the port's groups; nil: the port is in no group.
+	Policy *xlate.Policy
 }
 
 // central has the declarations of weft-central. The configuration lock guards it.
@@ -92,7 +95,7 @@ func (ps *Ports) Declare(tx *change.Tx, endpoint netip.Addr, declared map[string
 }
 
 func (d *Declaration) equal(o *Declaration) bool {
-	if d.VNI != o.VNI || (d.Binding == nil) != (o.Binding == nil) {
+	if d.VNI != o.VNI || (d.Binding == nil) != (o.Binding == nil) || !reflect.DeepEqual(d.Policy, o.Policy) {
 		return false
 	}
 	return d.Binding == nil || slices.EqualFunc(d.Binding.Hosts, o.Binding.Hosts, func(a, b xlate.BoundHost) bool {
@@ -105,7 +108,7 @@ func (d *Declaration) equal(o *Declaration) bool {
 func (ps *Ports) declaredInfo(p *switchPort) xlate.PortInfo {
 	info := p.info
 	if d, ok := ps.central.ports[p.saved.Name]; ok && info.Kind == xlate.PortNormal && info.Bridge == 0 && p.kind != kindLocal {
-		info.Central, info.InVNI, info.VNI, info.Binding = true, true, d.VNI, d.Binding
+		info.Central, info.InVNI, info.VNI, info.Binding, info.Policy = true, true, d.VNI, d.Binding, d.Policy
 	}
 	return info
 }

@@ -49,7 +49,8 @@ type Place struct {
 	// Remote is the underlay address of the host; invalid: the address is behind
 	// Port.
 	Remote netip.Addr
-	Port   uint32 // number of a port in the data path; 0: the port does not exist now
+	Port   uint32  // number of a port in the data path; 0: the port does not exist now
+	Groups *Groups // groups of the address's declared port; nil: none
 }
 
 // RemovedNetAddress is an address to remove from a declared network.

@@ -10,6 +10,7 @@
 //	declared.go    addresses that the operator has bound to ports
 //	netaddress.go  addresses of weft-central's networks
 //	services.go    what a host answers the guests of these networks itself
+//	groups.go      the sets of weft-central's groups that these addresses belong to
 //	quota.go       quotas of ports and remotes
 //	move.go        rules for an address that moves to another port
 //	changes.go     the addresses that have changed, for the translations that depend on them

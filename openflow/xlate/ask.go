@@ -12,6 +12,11 @@ func (x *xlate) ask(network *fdb.Network, q fdb.Question) {
 	if from, ok := x.env.Port(x.inPort()); !ok || from.isCentralTunnel() {
 		return
 	}
+	x.noteQuestion(network, q)
+}
+
+// noteQuestion notes the first question of the translation.
+func (x *xlate) noteQuestion(network *fdb.Network, q fdb.Question) {
 	if x.toAsk.Valid() {
 		return
 	}

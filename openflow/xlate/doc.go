@@ -26,6 +26,7 @@
 //	normal.go, vlan.go, tags.go           learns, forwards and floods within VLANs
 //	vlanlimit.go                          hides what is behind the outer tag
 //	network.go, ask.go                    in a declared network of weft-central
+//	checks.go, policy.go                  rules of weft-central's groups
 //	answer.go, overlay.go                 answers ARP and ND; replicates to remotes
 //	request.go                            takes guests' requests that the host itself answers
 //	centraltable.go                       continues in the table of weft-central's flows

@@ -81,6 +81,9 @@ type PortInfo struct {
 	// Policing limits the frames that arrive on the port. A frame beyond the rate of any
 	// bucket is dropped.
 	Policing []TokenBucket
+	// Policy has the rules of the groups of a PortNormal of a declared network; nil: the port is in no
+	// group, and the rules of groups do not concern it.
+	Policy *Policy
 	// Central is true for ports that weft-central has declared, and for the tunnel of
 	// its networks. Frames of the port that match no flow of table 0 continue in
 	// CentralTable. normal and flood send only frames of the port's own network to

@@ -77,7 +77,7 @@ func (x *xlate) sendToPlace(inPort uint32, s fdb.Segment, f *vlanFrame, place *f
 	case place.Remote.IsValid():
 		x.inVLAN(&port, f, func() { x.sendWithin(port.towards(place.Remote), s) })
 	default:
-		x.inVLAN(&port, f, func() { x.sendTo(&port) })
+		x.inVLAN(&port, f, func() { x.deliver(&port) })
 	}
 }
 

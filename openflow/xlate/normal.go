@@ -47,6 +47,10 @@ func (x *xlate) flood(withFlags bool, f *vlanFrame) {
 		if f != nil && !x.carries(p, f) {
 			continue
 		}
+		if network != nil {
+			x.inVLAN(p, f, func() { x.deliver(p) })
+			continue
+		}
 		x.inVLAN(p, f, func() { x.sendWithin(p, segment) })
 	}
 	if network != nil && network.Flood && !fromTunnel {
@@ -113,13 +117,15 @@ func (x *xlate) normal() {
 		answered := x.answer(&from, segment, &f, src)
 		l.Announced = !answered
 		x.teach(&l)
-		if !answered {
+		if !answered && x.maySend(network, &from) {
 			x.flood(true, &f)
 		}
 		return
 	}
 	x.teach(&l)
-	x.normalTo(in, segment, &f, dst)
+	if x.maySend(network, &from) {
+		x.normalTo(in, segment, &f, dst)
+	}
 }
 
 // teach notes an address to learn. If normal runs several times in a bridge, the last
@@ -163,6 +169,10 @@ func (x *xlate) normalTo(inPort uint32, segment fdb.Segment, f *vlanFrame, dst u
 	x.usedPorts = true
 	reaches := ok && port.Kind != PortUplink && (port.reaches(segment, network) || network != nil && port.isCentralTunnel())
 	if reaches && x.carries(&port, f) {
+		if network != nil && port.Policy != nil {
+			x.inVLAN(&port, f, func() { x.deliver(&port) })
+			return
+		}
 		x.inVLAN(&port, f, func() { x.sendLearned(&port, segment, f.vid, dst) })
 		return
 	}

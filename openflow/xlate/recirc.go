@@ -39,6 +39,11 @@ type Frozen struct {
 	TLVs string
 	// ActionSet is the text of the action set; "": empty.
 	ActionSet string
+	// Check is the part of the action normal with which the translation continues after the frame was
+	// tracked for the groups of a port; checkNone: it continues with Actions or in Table.
+	Check check
+	// To is the port that gets the frame after checkDelivered, by its number in the data path.
+	To uint32
 	// Actions is the text of the actions with which the translation continues; "": it
 	// continues with a look-up in Table.
 	Actions string

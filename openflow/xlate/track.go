@@ -224,6 +224,7 @@ func (x *xlate) resume() (table uint8, actions []openflow.Action, ok bool) {
 	}
 	x.thawTLVs(f.TLVs)
 	x.base, x.baseKeep = x.flow, x.keep
+	x.check, x.checkedTo = f.Check, f.To
 	if x.stack, ok = thawStack(f.Stack); !ok {
 		return 0, nil, false
 	}

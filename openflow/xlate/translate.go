@@ -57,6 +57,8 @@ func trace(p *ofproto.Tables, t *Translation, key *flowtable.Key, env Env, hook 
 	switch table, actions, ok := x.resume(); {
 	case !ok:
 		x.noteDrop(packet.DropTableMiss)
+	case x.check != checkNone:
+		x.resumeCheck()
 	case actions != nil:
 		x.limitTags()
 		x.continueWith(actions, table)
@@ -142,8 +144,10 @@ type xlate struct {
 	patches      []Crossing
 	toAsk        fdb.Question
 	mustAsk      bool
-	refused      bool // Translation.Refused
-	request      bool // Translation.Request
+	refused      bool   // Translation.Refused
+	request      bool   // Translation.Request
+	check        check  // Frozen.Check of the state with which the translation began
+	checkedTo    uint32 // Frozen.To of that state
 	learned      []openflow.FlowMod
 	finished     []ofproto.Finished
 	tables       TableSet

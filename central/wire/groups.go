@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package wire
+
+import (
+	"slices"
+	"strconv"
+)
+
+// Protocols of IP that have ports or ICMP types in a GroupRule (IANA, "Protocol Numbers").
+const (
+	ProtocolICMP   = 1
+	ProtocolTCP    = 6
+	ProtocolUDP    = 17
+	ProtocolICMPv6 = 58
+	ProtocolSCTP   = 132
+)
+
+// HasPorts reports whether a GroupRule may name ports of the protocol.
+func HasPorts(protocol uint32) bool {
+	return slices.Contains([]uint32{ProtocolTCP, ProtocolUDP, ProtocolSCTP}, protocol)
+}
+
+// HasICMPType reports whether a GroupRule may name ICMP types of the protocol.
+func HasICMPType(protocol uint32) bool { return protocol == ProtocolICMP || protocol == ProtocolICMPv6 }
+
+// protocolNames has the protocols that people name; "any" stands for all.
+var protocolNames = map[string]uint32{"any": 0, "icmp": ProtocolICMP, "tcp": ProtocolTCP, "udp": ProtocolUDP,
+	"icmp6": ProtocolICMPv6, "sctp": ProtocolSCTP}
+
+// ProtocolName returns the name of an IP protocol in rules, or its number.
+func ProtocolName(protocol uint32) string {
+	for name, number := range protocolNames {
+		if number == protocol {
+			return name
+		}
+	}
+	return strconv.FormatUint(uint64(protocol), 10)
+}
+
+// ParseProtocol is the inverse of ProtocolName.
+func ParseProtocol(text string) (protocol uint32, ok bool) {
+	if number, named := protocolNames[text]; named {
+		return number, true
+	}
+	n, err := strconv.ParseUint(text, 10, 8)
+	return uint32(n), err == nil && n > 0
+}

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"weft/central/wire"
+)
+
+// Group is a group of a local port, with its rules.
+type Group struct {
+	ID, Name string
+	Rules    []GroupRule
+}
+
+// GroupRule allows the connections that match all its fields.
+type GroupRule struct {
+	Out      bool         // connections that the port begins; otherwise those to it
+	Protocol uint8        // of IP; 0: any
+	Ports    []PortRange  // destination ports; none: any
+	ICMPType int          // of the first packet; -1: any
+	Prefix   netip.Prefix // address of the other end; invalid: any
+	Group    string       // id of a group of the other end; "": any
+	// Never is true for a rule that this version does not understand. It allows nothing.
+	Never bool
+}
+
+// PortRange is the ports from First to Last.
+type PortRange struct{ First, Last uint16 }
+
+// Text returns the rule as people declare it, with the name of its group in front. A remote group has
+// its id.
+func (r *GroupRule) Text(group string) string {
+	words := []string{group + ":", "in", wire.ProtocolName(uint32(r.Protocol))}
+	if r.Out {
+		words[1] = "out"
+	}
+	var ports []string
+	for _, p := range r.Ports {
+		ports = append(ports, p.String())
+	}
+	if len(ports) > 0 {
+		words = append(words, strings.Join(ports, ","))
+	}
+	if r.ICMPType >= 0 {
+		words = append(words, strconv.Itoa(r.ICMPType))
+	}
+	direction := "from"
+	if r.Out {
+		direction = "to"
+	}
+	switch {
+	case r.Prefix.IsValid():
+		words = append(words, direction, r.Prefix.String())
+	case r.Group != "":
+		words = append(words, direction, "group", r.Group)
+	}
+	return strings.Join(words, " ")
+}
+
+func (p PortRange) String() string {
+	if p.First == p.Last {
+		return strconv.Itoa(int(p.First))
+	}
+	return fmt.Sprintf("%d-%d", p.First, p.Last)
+}
+
+func groupsOf(list []*wire.Group) []Group {
+	var groups []Group
+	for _, g := range list {
+		group := Group{ID: g.GetId(), Name: g.GetName()}
+		for _, r := range g.GetRules() {
+			group.Rules = append(group.Rules, groupRuleOf(r))
+		}
+		groups = append(groups, group)
+	}
+	return groups
+}
+
+// groupRuleOf converts a rule. A rule with a field that this version does not know may be
+// meant to allow less than its other fields say, so it allows nothing.
+func groupRuleOf(r *wire.GroupRule) GroupRule {
+	rule := GroupRule{Out: r.GetOut(), Protocol: uint8(r.GetProtocol()), ICMPType: -1, Group: r.GetGroup(),
+		Never: len(r.ProtoReflect().GetUnknown()) > 0 || r.GetProtocol() > 255}
+	for _, p := range r.GetPorts() {
+		rule.Ports = append(rule.Ports, PortRange{uint16(p.GetFirst()), uint16(p.GetLast())})
+	}
+	if r.IcmpType != nil {
+		rule.ICMPType = int(r.GetIcmpType())
+	}
+	if len(r.GetPrefix()) > 0 {
+		rule.Prefix = netip.PrefixFrom(addrOf(r.GetPrefix()), int(r.GetPrefixBits())).Masked()
+		rule.Never = rule.Never || !rule.Prefix.IsValid()
+	}
+	return rule
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xlate
+
+import (
+	"net/netip"
+	"slices"
+
+	"weft/openflow"
+	"weft/openflow/fdb"
+)
+
+// This file has the rules of weft-central's groups and their decision about one frame.
+// checks.go calls it where the action normal takes a frame from a port and delivers it to one.
+//
+// The rules allow connections. A frame of a connection is allowed if the rules allow the
+// connection's first packet, which the original tuple of the connection shows (ct_nw_src and
+// so on). Each translation decides anew, for established connections, too. A rule that is taken
+// away therefore ends the connections that it alone allowed, once the megaflows are
+// translated again (docs/decisions/0067-groups.md).
+
+// Policy has the rules of the groups of a port. It is immutable.
+type Policy struct {
+	Groups *fdb.Groups // of the port; remote ports match rules by it
+	Rules  []PolicyRule
+	// FiltersSent is true if connections that the port begins need a rule, too.
+	FiltersSent bool
+}
+
+// PolicyRule allows the connections that match all its fields.
+type PolicyRule struct {
+	Sent     bool         // connections that the port begins; otherwise those to it
+	Protocol uint8        // of IP; 0: any
+	Ports    []PortRange  // destination ports of the first packet; none: any
+	ICMPType int          // of the first packet; -1: any
+	Prefix   netip.Prefix // address of the other end; invalid: any
+	Group    string       // group of the other end; "": any
+	Name     string       // for traces
+}
+
+// PortRange is the ports from First to Last.
+type PortRange struct{ First, Last uint16 }
+
+// policyZones is the lowest connection tracking zone of ports with groups. The zone of a port is
+// policyZones plus its number in the data path, so that an operator's flows can keep out of the way.
+const policyZones = 0xf000
+
+func policyZone(port *PortInfo) uint16 { return policyZones + uint16(port.At()) }
+
+// subject is the first packet of the connection about which rules decide: fields of the frame, or
+// of the original tuple of its connection.
+type subject struct {
+	x *xlate
+	// began: the port with the rules sent the packet.
+	began    bool
+	protocol openflow.FieldID
+	port     openflow.FieldID // destination port
+	icmpType openflow.FieldID
+	remote   openflow.FieldID // IP address of the other end
+	noPorts  bool             // the frame is a later fragment, whose ports nobody knows
+	// peer returns the groups of the other end. If the switch does not know the other end's address,
+	// unknown asks for it.
+	peer func() (groups *fdb.Groups, unknown fdb.Question)
+
+	resolved bool // peer was called, and groups and unknown have its results
+	groups   *fdb.Groups
+	unknown  fdb.Question
+}
+
+// allowed returns the rule of the policy that allows the subject, or nil. The result true of open
+// means that no rule is necessary.
+func (s *subject) allowed(p *Policy) (rule *PolicyRule, open bool) {
+	if s.began && !p.FiltersSent {
+		return nil, true
+	}
+	for i := range p.Rules {
+		if r := &p.Rules[i]; r.Sent == s.began && s.matches(r) {
+			return r, false
+		}
+	}
+	return nil, false
+}
+
+// matches compares the subject with a rule. It reads only the bits that decide.
+func (s *subject) matches(r *PolicyRule) bool {
+	x := s.x
+	if r.Protocol != 0 && uint8(x.read(openflow.WholeField(s.protocol))[1]) != r.Protocol {
+		return false
+	}
+	if len(r.Ports) > 0 && (s.noPorts || !slices.ContainsFunc(r.Ports, func(p PortRange) bool { return x.within(s.port, p) })) {
+		return false
+	}
+	if r.ICMPType >= 0 && (s.noPorts || int(x.read(openflow.WholeField(s.icmpType))[1]) != r.ICMPType) {
+		return false
+	}
+	if r.Prefix.IsValid() && !x.among(s.remote, []netip.Prefix{r.Prefix}) {
+		return false
+	}
+	if r.Group == "" {
+		return true
+	}
+	if !s.resolved {
+		s.groups, s.unknown = s.peer()
+		s.resolved = true
+	}
+	return s.groups.Contains(r.Group)
+}
+
+// within reports whether the port in a field is in the range. It reads the leading bits that all
+// ports of one side of the range's ends share with the port.
+func (x *xlate) within(id openflow.FieldID, p PortRange) bool {
+	const width = 16
+	v := uint16(openflow.WholeField(id).Get(&x.flow)[1])
+	inside := v >= p.First && v <= p.Last
+	for n := 0; ; n++ {
+		free := uint16(1<<(width-n) - 1)
+		lo, hi := v&^free, v|free
+		if n == width || inside && lo >= p.First && hi <= p.Last || !inside && (hi < p.First || lo > p.Last) {
+			x.readPrefix(id, width, n)
+			return inside
+		}
+	}
+}
