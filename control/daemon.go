@@ -70,6 +70,7 @@ import (
 	"weft/control/central"
 	"weft/control/change"
 	"weft/control/engines"
+	"weft/control/flowexport"
 	"weft/control/limits"
 	"weft/control/macs"
 	"weft/control/observe"
@@ -108,9 +109,10 @@ type Daemon struct {
 	kernel     *underlay.Kernel
 	store      *store.Store
 
-	captures *observe.Captures
-	monitors observe.Monitors
-	services ofconn.Services // OpenFlow connections by bridge
+	captures  *observe.Captures
+	exporters *flowexport.Service
+	monitors  observe.Monitors
+	services  ofconn.Services // OpenFlow connections by bridge
 	// controllerFrames passes frames from the workers to the bridges' connections.
 	controllerFrames *bridges.Frames
 	connections      *observe.ConnectionEvents
@@ -212,8 +214,9 @@ func newDaemon(config Config) (*Daemon, error) {
 	d.macs = macs.New(&d.configuration, d.pipeline, d.store, d.log)
 	d.statistics = statistics.New(d.pipeline, config.Cores)
 	d.tracking = tracking.New(&d.configuration, d.pipeline)
+	d.exporters = flowexport.New()
 	d.ports = ports.New(ports.Setup{Configuration: &d.configuration, Store: d.store, Engine: present, Pipeline: d.pipeline, Statistics: d.statistics,
-		Templates: d.templates, Kernel: d.kernel, Declared: declared, GuestMemoryGiB: config.GuestMemoryGiB, Log: d.log})
+		Templates: d.templates, Kernel: d.kernel, Declared: declared, Exporters: d.exporters, GuestMemoryGiB: config.GuestMemoryGiB, Log: d.log})
 	d.engines = engines.New(engines.Setup{Configuration: &d.configuration, Launcher: config.launcher, Exe: config.Exe, Dir: config.StateDir,
 		Start: engine.Start{Cores: config.Cores, Sizes: config.sizes, SpinUS: config.SpinUS,
 			Connections: conntrack.Sizes{Connections: config.Connections}},
@@ -267,6 +270,7 @@ func (d *Daemon) begin(ctx context.Context) error {
 		d.done.Go(func() { d.templates.Follow(ctx) })
 		d.done.Go(func() { d.templates.FollowSessions(ctx) })
 		d.done.Go(func() { d.ports.Run(ctx) })
+		d.done.Go(func() { d.exporters.Run(ctx, d.exporterSetup()) })
 		d.done.Go(func() { d.engines.Supervise(ctx) })
 		if d.central != nil {
 			d.done.Go(func() { d.fleet.Run(ctx, d.central.Events()) })

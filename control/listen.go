@@ -95,4 +95,5 @@ func (d *Daemon) registerLimits() {
 	d.limits.Add(d.tracking.LimitRows)
 	d.limits.Add(d.captures.LimitRows)
 	d.limits.Add(d.ports.LimitRows)
+	d.limits.Add(d.exporters.LimitRows)
 }

@@ -96,23 +96,24 @@ type sight struct {
 	bounded bool
 	maxLen  uint32
 	// keyed adds the frame's key to the record.
-	keyed bool
+	keyed  bool
+	sample sampleSight
 }
 
 // captures has the captures of a worker, which owns them.
 type captures struct {
 	// everyFrame is true if some capture looks at every frame. controller is true if there
-	// is a capture of ControllerPort. Such a capture does not slow down frames of flows without
-	// a controller action.
-	everyFrame, controller bool
-	tracing                bool // some capture is of kind CaptureTrace
-	wrote                  bool // records were written but not published
-	count                  int  // number of records in pending
-	list                   [MaxCaptures]Capture
-	ring                   *shm.Producer
-	pending                [maxCaptured]pendingRecord
-	clockNS                uint64 // clock of the batch; 0: not read yet
-	marks                  [stages + 1]uint64
+	// is a capture of ControllerPort, sampling if there is one of SamplePort. Such a capture does not
+	// slow down frames of flows without an action for it.
+	everyFrame, controller, sampling bool
+	tracing                          bool // some capture is of kind CaptureTrace
+	wrote                            bool // records were written but not published
+	count                            int  // number of records in pending
+	list                             [MaxCaptures]Capture
+	ring                             *shm.Producer
+	pending                          [maxCaptured]pendingRecord
+	clockNS                          uint64 // clock of the batch; 0: not read yet
+	marks                            [stages + 1]uint64
 }
 
 // setCapture executes CmdCapture.
@@ -129,11 +130,12 @@ func (w *Worker) setCapture(index uint32, body []byte) bool {
 		t.Kind = CaptureNone
 	}
 	w.sh.CaptureCounters[index] = CaptureCounters{}
-	p.everyFrame, p.tracing, p.controller = false, false, false
+	p.everyFrame, p.tracing, p.controller, p.sampling = false, false, false, false
 	for i := range p.list {
 		controller := p.list[i].Kind == CapturePort && p.list[i].Port == ControllerPort
-		p.controller = p.controller || controller
-		p.everyFrame = p.everyFrame || p.list[i].Kind != CaptureNone && !controller
+		sampling := p.list[i].Kind == CapturePort && p.list[i].Port == SamplePort
+		p.controller, p.sampling = p.controller || controller, p.sampling || sampling
+		p.everyFrame = p.everyFrame || p.list[i].Kind != CaptureNone && !controller && !sampling
 		p.tracing = p.tracing || p.list[i].Kind == CaptureTrace
 	}
 	return true
@@ -380,6 +382,9 @@ func (w *Worker) writeRecord(s sight) captureRecord {
 	} else if s.keyed {
 		extra = 8 * flowtable.KeyWords
 	}
+	if s.sample.action != nil {
+		extra += sampledBytes
+	}
 	shown := f.Len() - s.skip
 	if s.headerOnly {
 		shown = len(f.Header())
@@ -410,6 +415,10 @@ func (w *Worker) writeRecord(s sight) captureRecord {
 	if s.kind == CapturedTrace {
 		binary.LittleEndian.PutUint32(r[28:], uint32(len(actions)))
 		appendActions(room[8*flowtable.KeyWords:][:0], actions)
+	}
+	if s.sample.action != nil {
+		r[7] |= captureSampled
+		s.sample.put(room[8*flowtable.KeyWords:])
 	}
 	p.ring.Commit()
 	w.sh.CaptureCounters[s.capture].Written++

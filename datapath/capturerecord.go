@@ -99,8 +99,10 @@ type Captured struct {
 	// Keyed is true if Key is set: in a record of kind CaptureTrace, and in the record of a
 	// tracked frame that a flow sends to ControllerPort. Actions are set only in a record of
 	// kind CaptureTrace.
-	Keyed   bool
-	Key     flowtable.Key
+	Keyed bool
+	Key   flowtable.Key
+	// Sampled is set only in a record of SamplePort.
+	Sampled *Sampled
 	Actions []flowtable.Action
 	// Len is the frame's length in bytes. Data holds the first bytes of the frame.
 	Len  int
@@ -115,10 +117,10 @@ func (c *Captured) FrameKey() *flowtable.Key {
 	return &c.Key
 }
 
-// captureRecord is a message of the capture ring. It has a header, then the frame's key (only
-// in a trace, or if the flags have captureKeyed), then the actions (only in a trace), then
-// bytes of the frame. The header's fields are little endian. Each line gives offsets in bytes
-// and the size of the fields:
+// captureRecord is a message of the capture ring. It has a header, then the frame's key (only in a
+// trace, or if the flags have captureKeyed), then a Sampled (if the flags have captureSampled),
+// then the actions (only in a trace), then bytes of the frame. The header's fields are little
+// endian. Each line gives offsets in bytes and the size of the fields:
 //
 //	 0 capture, kind, cache, verdict     1 byte each
 //	 4 reason, outputs, frames, flags  1 byte each
@@ -132,6 +134,7 @@ const (
 	captureHeader      = 104
 	maxCapturedActions = 256 // largest number of actions in a record of a trace; further actions are left out
 	captureKeyed       = 1   // flag: the key follows the header
+	captureSampled     = 2   // flag: a Sampled follows the key
 	captureOutsAt      = 68
 	captureStageAt     = 48
 )
@@ -215,6 +218,13 @@ func ParseCapture(msg []byte) (Captured, error) {
 		}
 		readWords(body, c.Key[:])
 		body = body[8*flowtable.KeyWords:]
+	}
+	if msg[7]&captureSampled != 0 {
+		if len(body) < sampledBytes {
+			return Captured{}, fmt.Errorf("capture of a sample in %d bytes", len(body))
+		}
+		s := readSampled(body)
+		c.Sampled, body = &s, body[sampledBytes:]
 	}
 	if c.Kind == CapturedTrace {
 		if uint64(len(body)) < uint64(actions)*actionBytes {

@@ -209,7 +209,8 @@ func (w *Worker) performHeld(h *HeldFrame, actions []flowtable.Action) {
 		*w.keys[0].Tunnel() = w.words[0]
 		w.setTracked()
 		w.captureHeld(h, actions)
-		if done := w.trackGiven(actions); w.live != 0 {
+		done := w.sampleRun(0, 1, actions)
+		if done += w.trackGiven(actions[done:]); w.live != 0 {
 			w.perform(0, actions, done, tailOf(actions))
 		}
 		w.recirculated()

@@ -75,9 +75,12 @@ func (w *Worker) executeRun(firstIndex int, slot uint32) int {
 		w.coalesce(firstIndex, end, actions)
 	}
 	done := 0
-	if len(actions) > 0 && actions[0].Op == flowtable.OpCT {
+	if len(actions) > 0 && actions[0].Op == flowtable.OpSample {
+		done = w.sampleRun(firstIndex, end, actions)
+	}
+	if done < len(actions) && actions[done].Op == flowtable.OpCT {
 		w.cursor = firstIndex
-		done = w.trackRun(firstIndex, end, slot, actions)
+		done += w.trackRun(firstIndex, end, slot, actions[done:], done == 0)
 	}
 	for i := firstIndex; i < end; i++ {
 		if w.live>>i&1 != 0 {
@@ -160,6 +163,7 @@ func (w *Worker) perform(i int, actions []flowtable.Action, start, tail int) {
 	// that no action sends.
 	sent, muted, unsent := false, false, packet.DropFlow
 	var fields *tunnel.Fields // tunnel fields that the list has set
+	observation := uint64(0)  // of the next OpSample
 	for at := start; at < len(actions); at++ {
 		a := &actions[at]
 		switch a.Op {
@@ -228,6 +232,10 @@ func (w *Worker) perform(i int, actions []flowtable.Action, start, tail int) {
 			at += taken - 1
 		case flowtable.OpCTClear:
 			w.tracks.tracked &^= 1 << i
+		case flowtable.OpObserve:
+			observation = a.U64
+		case flowtable.OpSample:
+			w.sample(i, a, observation)
 		case flowtable.OpRecirc:
 			if !w.recirculate(i, a.U32, at+1 == len(actions)) {
 				return

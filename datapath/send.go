@@ -47,7 +47,7 @@ type txPort struct {
 	pending  [packet.BatchSize]uint8 // frames of the batch to send, in order
 	slowNS   uint64                  // debt for slow copies into the port's memory, see receiver.go
 	// virtual times of the token buckets of frames that arrived on the port, see port.TakeToken
-	answersNS, reservedNS uint64
+	answersNS, reservedNS, sampledNS uint64
 }
 
 // portList is a list of distinct ports.

@@ -150,6 +150,9 @@ type Counters struct {
 	ParkedQueues uint64
 	// OffloadedFrames is the part of Frames that the kernel forwarded (package offload).
 	OffloadedFrames uint64
+	// Samples counts the frames that OpSample has chosen and copied. SamplesRefused counts those that it has
+	// chosen beyond the rate.
+	Samples, SamplesRefused uint64
 }
 
 // GapBuckets is the number of buckets of Gaps: two for each power of two, up to 2 s.

@@ -185,13 +185,14 @@ func (w *Worker) readRequest(list []flowtable.Action) int {
 	return n
 }
 
-// trackRun tracks a run of frames with the ct action at the start of their action list.
-// It returns how many elements of the list the action takes.
-func (w *Worker) trackRun(first, end int, slot uint32, actions []flowtable.Action) int {
+// trackRun tracks a run of frames with the ct action at the start of an action list. It returns how
+// many elements of the list the action takes. mayFuse is false if the list is only the rest of the
+// megaflow's.
+func (w *Worker) trackRun(first, end int, slot uint32, actions []flowtable.Action, mayFuse bool) int {
 	n := w.readRequest(actions)
 	kind, done := fuseNot, uint32(0)
 	pieces := w.trackFragments(first, end)
-	if w.fuses() {
+	if mayFuse && w.fuses() {
 		kind = kindOf(actions, n)
 	}
 	if kind != fuseNot {

@@ -21,6 +21,7 @@
 //	coalesce.go  merges the segments of a run into one large frame
 //	meter.go     rate limits
 //	controller.go  frames that flows send to the controller
+//	sample.go    frames that exporters of samples get
 //	tunnel.go    outer headers
 //	send.go      pending lists, transmit queues, the end of the batch
 //	kept.go      batches that are released late because outputs postponed their flush
@@ -55,6 +56,7 @@ package datapath
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"runtime/debug"
 	"time"
@@ -162,7 +164,9 @@ type Worker struct {
 	waiter     waiter
 
 	controllerDue uint64 // time of the rate limit of toController
-	faults        int    // number of failed ports not yet reported to the control process
+	sampleDue     uint64 // time of the rate limit of sample
+	dice          rand.PCG
+	faults        int // number of failed ports not yet reported to the control process
 	// actions of CmdExecute and CmdInstall
 	scratch     [flowtable.MaxActions]flowtable.Action
 	holding     bool // CmdHold stopped the receive queues
@@ -205,6 +209,7 @@ func NewWorker(sh *Shared, c Config) (*Worker, error) {
 	w.terminations = tunnel.NewTerminations()
 	w.terminations.OptionsKey = c.OptionsKey
 	w.fragments.Seed = c.Seed
+	w.dice.Seed(c.Seed, uint64(c.Core))
 	w.fragments.whole = make([]uint32, 0, conntrack.MaxDatagrams)
 	w.fragments.slots = make([]uint32, 0, conntrack.MaxFragments)
 	if c.Connections != nil {

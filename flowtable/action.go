@@ -147,6 +147,12 @@ const (
 	OpSetNSHC2
 	OpSetNSHC3
 	OpSetNSHC4
+	// OpObserve gives the next OpSample its observation: the domain in the upper half of U64, the point in
+	// the lower half.
+	OpObserve
+	// OpSample copies the first U16 bytes of some frames to the capture ring, for an exporter of samples.
+	// A frame is chosen with probability U32 of 2^32-1. U64 is the word of a SampleTag.
+	OpSample
 )
 
 // Action is one action of a megaflow: 16 bytes without pointers.

@@ -217,6 +217,10 @@ func formatDatapathAction(a *flowtable.Action, low uint64, names Names) string {
 		return "dec_ttl"
 	case flowtable.OpCTClear:
 		return "ct_clear"
+	case flowtable.OpObserve:
+		return fmt.Sprintf("observe(domain=%d,point=%d)", a.U64>>32, uint32(a.U64))
+	case flowtable.OpSample:
+		return formatSample(a)
 	case flowtable.OpRecirc:
 		return fmt.Sprintf("recirc(0x%x)", a.U32)
 	case flowtable.OpController:

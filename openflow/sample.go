@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"weft/flowtable"
 )
 
 // Subtypes of Nicira's actions.
@@ -115,6 +117,15 @@ func (s *SampleSpec) format(names Names) string {
 	}
 	b.WriteString([]string{"", ",ingress", ",egress"}[s.Direction] + ")")
 	return b.String()
+}
+
+// formatSample is formatDatapathAction for OpSample. The exporter has no number in flows.
+func formatSample(a *flowtable.Action) string {
+	tag, way := flowtable.TagOf(a.U64), "ingress"
+	if tag.Egress {
+		way = "egress"
+	}
+	return fmt.Sprintf("sample(%.4g%%,exporter=%d,%s)", 100*float64(a.U32)/(1<<32-1), tag.Exporter, way)
 }
 
 func formatObservation(v uint32, src Subfield) string {

@@ -199,7 +199,7 @@ func helpOptions() map[string]map[string][]string {
 		addOptions(list, text)
 		switch kind {
 		case "uplink", "af_xdp", "af_packet":
-		case "mirror":
+		case "mirror", "ipfix", "sflow":
 			list["bridge"] = nil
 		default:
 			addOptions(list, common)

@@ -46,7 +46,7 @@ func TestCompleteOptions(t *testing.T) {
 		_, _ = io.WriteString(w, `[{"name":"vm1","type":"tap","state":"up"}]`)
 	}))
 	for line, want := range map[string]string{
-		"add-port x ty":                      "type=af_packet type=af_xdp type=bond type=device type=erspan type=geneve type=gre type=local type=mirror type=patch type=tap type=uplink type=vhost-user type=vxlan type=vxlan-gpe",
+		"add-port x ty":                      "type=af_packet type=af_xdp type=bond type=device type=erspan type=geneve type=gre type=ipfix type=local type=mirror type=patch type=sflow type=tap type=uplink type=vhost-user type=vxlan type=vxlan-gpe",
 		"add-port x type=vxlan vn":           "vni=",
 		"add-port x type=vxlan vni=1 vn":     "",
 		"add-port x type=vxlan reserved=g":   "reserved=gbp reserved=gpe",

@@ -33,6 +33,12 @@ const portSyntax = `Options of add-port by type:
   type=mirror     [output_port=PORT] [output_vlan=N] [select_all=on]
                   [select_src_port=PORT[,...]] [select_dst_port=PORT[,...]]
                   [select_vlan=N[-N][,...]] [snaplen=N]
+  type=ipfix      targets=IP:PORT[,...] [sampling=N] [obs_domain_id=N] [obs_point_id=N]
+                  [cache_active_timeout=S] [cache_max_flows=N] [collector_set=N]
+                  [template_interval=S] [input=off] [output=off] [tunnels=off]
+                  [virtual_obs_id=TEXT]
+  type=sflow      targets=IP:PORT[,...] [sampling=N] [header=N] [polling=S]
+                  [agent=IP|NETDEV]
   type=vxlan      vni=N|flow remote=IP[,IP...]|flow|GROUP [dev=NETDEV] [local=IP]
                   [dst_port=4789] [src_port=LOW-HIGH] [udp_csum=on|off] [ttl=N|inherit]
                   [tos=N|inherit] [df=on|off] [learning=off] [answers=off]
@@ -56,27 +62,28 @@ id=TEXT names a vhost-user, tap or device port for weft-central.
 A bond has as its members the ports of type=device, or of type=tap, with bond=BOND.
 
 A mirror copies frames of its bridge to a port, which then has no other traffic, or into a VLAN.
+An exporter (type=ipfix, type=sflow) samples frames of its bridge for collectors.
 
 bridge=NAME puts a port of any type except uplink, af_xdp and af_packet into a bridge of
 add-br; --bridge does the same. Two patch ports that name each other join two bridges.
 
-All types except uplink, af_xdp, af_packet and mirror may have VLANs, for actions=normal:
+All types except uplink, af_xdp, af_packet, mirror and exporters may have VLANs, for actions=normal:
 
   [tag=N] [trunks=N[-N][,...]] [cvlans=N[-N][,...]] [qinq-ethtype=802.1ad|802.1q]
   [vlan_mode=trunk|access|native-tagged|native-untagged|dot1q-tunnel]
 
 and may be down, or get no floods: [admin=down] [flood=off]
 
-All types except uplink, af_xdp, af_packet, bond, mirror, patch and tunnels may have a larger share
+All types except uplink, af_xdp, af_packet, exporters, bond, mirror, patch and tunnels may have a larger share
 of a busy worker's time than others: [weight=N]
 
-All types except uplink, af_xdp, af_packet, bond, mirror and patch may have queues, which flows choose
+All types except uplink, af_xdp, af_packet, bond, mirror, exporters and patch may have queues, which flows choose
 with set_queue and enqueue, and a limit of what they send to the switch:
 
   [qos=QUEUE:RATE[:BURST][,...]] [ingress_policing_rate=KBPS] [ingress_policing_burst=KBIT]
   [ingress_policing_kpkts_rate=N] [ingress_policing_kpkts_burst=N]
 
-ofport_request=N asks for a number in flows (type=local has LOCAL, and mirrors have none).`
+ofport_request=N asks for a number in flows (type=local has LOCAL; mirrors and exporters have none).`
 
 const addPortHelp = portSyntax + `
 
@@ -88,6 +95,7 @@ KEY= without a value gives an option its default.
   tunnels                    every option
   type=patch                 peer= and the VLANs
   type=mirror, type=bond     every option
+  type=ipfix, type=sflow     every option
   type=vhost-user, type=tap  vni=, addresses=, id= and the VLANs; mac= of a vhost-user port,
                              mtu= of a tap
   all but uplinks, mirrors   admin= and flood=; except type=patch and bond, also qos= and

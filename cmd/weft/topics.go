@@ -190,18 +190,48 @@ selects it. A copy has the tags that actions=normal would send to the output.
                     of them only the frames of these VLANs
   snaplen=N         copies have at most so many bytes, 14 to 65535
 
+ipfix: an exporter of the frames of its bridge, or of the action sample, to collectors of IPFIX over
+UDP. It is not a port for flows.
+
+  targets=IP:PORT[,...]
+                    the collectors, at most 8
+  sampling=N        one of N frames is sampled (default 400)
+  input=off, output=off
+                    no frames that enter the bridge, or that leave it
+  collector_set=N   instead: the frames of sample(collector_set_id=N), with its probability and its
+                    obs_domain_id and obs_point_id
+  obs_domain_id=N, obs_point_id=N
+                    what the records say about the observation (default 0)
+  cache_active_timeout=S, cache_max_flows=N
+                    frames of one flow are one record after S seconds, or when there are more than
+                    N flows (default 0 for either: each sampled frame is a record)
+  template_interval=S
+                    templates are sent again after S seconds (default 600)
+  tunnels=off       no tunnel fields of frames from tunnels
+  virtual_obs_id=TEXT
+                    a name of the observation in each record
+
+sflow: an exporter of sFlow version 5, with counters of the bridge's ports.
+
+  targets=IP:PORT[,...], sampling=N
+                    as for ipfix
+  header=N          bytes of a sampled frame, up to 1024 (default 128)
+  polling=S         the counters of the ports are sent every S seconds (default 30; 0: never)
+  agent=IP|NETDEV   address of the agent, or the device that has it (default: the address from
+                    which the first collector is reached)
+
 Bridge of a port of any type except uplink, af_xdp and af_packet:
 
   bridge=NAME       a bridge of add-br (default: the first bridge)
 
-All types but uplinks and mirrors:
+All types but uplinks, mirrors and exporters:
 
   ofport_request=N  the port's number in flows, up to 65279 (default: the last number of a port
                     of this name, otherwise the lowest number that no port of the bridge has had)
   admin=down        the port neither takes frames nor sends any; flows drop them as port-off
   flood=off         normal and flood do not flood to the port
 
-All types but uplinks, bonds, mirrors and patch:
+All types but uplinks, bonds, mirrors, exporters and patch:
 
   qos=QUEUE:RATE[:BURST][,...]
                     queues of the port: RATE in bits per second and BURST in bits, with k, M
@@ -215,7 +245,7 @@ All types but uplinks, bonds, mirrors and patch:
   ingress_policing_kpkts_rate=N, ingress_policing_kpkts_burst=N
                     the same in thousands of frames (default burst: 16)
 
-All types but uplinks, bonds, mirrors, patch and tunnels:
+All types but uplinks, bonds, mirrors, exporters, patch and tunnels:
 
   weight=N          share of a busy worker's time, from 1 (default) to 100: beside ports that
                     want as much time as they can get, a port of weight 3 gets three times

@@ -28,7 +28,7 @@ type bridge struct {
 // port is a port as the database wants it.
 type port struct {
 	id      uuid
-	table   string // of the row: Interface, Mirror, or Port for a bond
+	table   string // of the row: Interface, Port for a bond, or that of a mirror or an exporter
 	name    string
 	bridge  string
 	words   []string // options of weft add-port
@@ -79,6 +79,7 @@ func wanted(t tables, rundir string) (m model) {
 				m.ports = append(m.ports, mirrorPort(t, b.name, id))
 			}
 		}
+		m.ports = append(m.ports, exporterPorts(t, b.name, id)...)
 	}
 	slices.SortFunc(m.bridges, func(a, b bridge) int { return strings.Compare(a.name, b.name) })
 	slices.SortFunc(m.ports, func(a, b port) int {

@@ -120,6 +120,26 @@ func TestWords(t *testing.T) {
 			t.Errorf("mirror %s: %s %v, want %s", id, p.name, p.words, want)
 		}
 	}
+	rows["sFlow"] = map[uuid]row{"s": {"targets": listOf([]string{"192.0.2.2:1", "192.0.2.1", "2001:db8::1"}), "sampling": one(int64(9)), "header": one(int64(64)), "agent": one("eth0"), "polling": one(int64(0))}}
+	rows["IPFIX"] = map[uuid]row{"i": {"targets": listOf([]string{"192.0.2.1:9"}), "obs_domain_id": one(int64(5)), "other_config": options(map[string]string{"enable-output-sampling": "false", "virtual_obs_id": "x"})},
+		"none": {}}
+	rows["Bridge"] = map[uuid]row{"b": {"sflow": one(uuid("s")), "ipfix": one(uuid("i"))}, "c": {}}
+	rows["Flow_Sample_Collector_Set"] = map[uuid]row{"f": {"bridge": one(uuid("b")), "id": one(int64(7)), "ipfix": one(uuid("i"))},
+		"g": {"bridge": one(uuid("c")), "id": one(int64(0)), "ipfix": one(uuid("none"))}, "h": {"bridge": one(uuid("b")), "id": one(int64(8))}}
+	var exporters []string
+	for _, id := range []uuid{"b", "c"} {
+		for _, p := range exporterPorts(rows, "br-"+string(id), id) {
+			exporters = append(exporters, p.table+" "+p.name+" "+strings.Join(p.words, " "))
+		}
+	}
+	if want := []string{
+		"sFlow sflow-b agent=eth0 bridge=br-b header=64 polling=0 sampling=9 targets=192.0.2.1:6343,192.0.2.2:1,[2001:db8::1]:6343 type=sflow",
+		"IPFIX ipfix-b bridge=br-b obs_domain_id=5 output=off targets=192.0.2.1:9 type=ipfix virtual_obs_id=x",
+		"Flow_Sample_Collector_Set ipfix-f bridge=br-b collector_set=7 obs_domain_id=5 output=off targets=192.0.2.1:9 type=ipfix virtual_obs_id=x",
+		"Flow_Sample_Collector_Set ipfix-g bridge=br-c collector_set=0 type=ipfix",
+	}; !slices.Equal(exporters, want) {
+		t.Errorf("exporters %q\nwant %q", exporters, want)
+	}
 	if got := ranges([]int64{1, 2, 3, 7, 9, 10}); got != "1-3,7,9-10" {
 		t.Errorf("ranges: %s", got)
 	}

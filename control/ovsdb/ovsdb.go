@@ -9,7 +9,7 @@
 //	value.go, rows.go   values and rows, and their changes
 //	model.go         from rows to words of weft add-port
 //	reconcile.go     from words to changes of the switch
-//	mirrors.go, bonds.go   mirrors of bridges, ports of several interfaces
+//	mirrors.go, exporters.go, bonds.go   mirrors and exporters of bridges, ports of several interfaces
 //	settings.go      zones of connection tracking, and limits of flow tables
 //	devices.go       the kernel's devices and routes
 //	writeback.go     rows that the switch writes
@@ -339,10 +339,8 @@ func noteIgnored(t tables, warn func(subject, reason string)) {
 		}
 	}
 	for _, r := range t["Bridge"] {
-		for _, column := range []string{"netflow", "sflow", "ipfix"} {
-			if len(r.refs(column)) > 0 {
-				warn("bridge "+r.text("name")+" "+column, "there is no "+column+", the column has no effect")
-			}
+		if len(r.refs("netflow")) > 0 {
+			warn("bridge "+r.text("name")+" netflow", "there is no netflow, the column has no effect; expected ipfix or sflow")
 		}
 		for _, column := range []string{"stp_enable", "rstp_enable", "mcast_snooping_enable"} {
 			if r.truth(column) {

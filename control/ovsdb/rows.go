@@ -91,6 +91,11 @@ var monitored = map[string][]string{
 	"Mirror":     {"filter", "name", "output_port", "output_vlan", "select_all", "select_dst_port", "select_src_port", "select_vlan", "snaplen"},
 
 	"CT_Timeout_Policy": {"timeouts"},
+
+	"IPFIX": {"cache_active_timeout", "cache_max_flows", "obs_domain_id", "obs_point_id", "other_config", "sampling", "targets", "template_interval"},
+	"sFlow": {"agent", "header", "polling", "sampling", "targets"},
+
+	"Flow_Sample_Collector_Set": {"bridge", "id", "ipfix"},
 }
 
 // schema is the part of the database's schema that the client needs.

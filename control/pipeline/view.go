@@ -26,6 +26,7 @@ import (
 type View struct {
 	infos      []xlate.PortInfo          // key: number
 	mirrors    []xlate.PortInfo          // of kind PortMirror, which no other field has
+	exporters  []xlate.PortInfo          // of kind PortExporter, which no other field has
 	byNo       map[uint32]xlate.PortInfo // key: number in flows, of the bridge or the first bridge
 	byDatapath map[uint32]xlate.PortInfo // key: number in the data path
 	byName     map[string]xlate.PortInfo
@@ -71,12 +72,15 @@ func NewView(infos []xlate.PortInfo, udpPort map[uint32]uint16) *View {
 func newView(infos []xlate.PortInfo, udpPort map[uint32]uint16) *View {
 	v := &View{byNo: map[uint32]xlate.PortInfo{}, byDatapath: map[uint32]xlate.PortInfo{}, byName: map[string]xlate.PortInfo{}, udpPort: udpPort}
 	for _, info := range infos {
-		if info.Kind == xlate.PortMirror {
+		switch info.Kind {
+		case xlate.PortMirror:
 			v.mirrors = append(v.mirrors, info)
+		case xlate.PortExporter:
+			v.exporters = append(v.exporters, info)
 		}
 	}
-	if len(v.mirrors) > 0 {
-		infos = slices.DeleteFunc(slices.Clone(infos), func(p xlate.PortInfo) bool { return p.Kind == xlate.PortMirror })
+	if len(v.mirrors)+len(v.exporters) > 0 {
+		infos = slices.DeleteFunc(slices.Clone(infos), func(p xlate.PortInfo) bool { return p.Kind.Hidden() })
 	}
 	v.infos = infos
 	for i, info := range infos {
@@ -190,6 +194,9 @@ func (v *View) Bound() bool { return v.bound }
 
 // Mirrors implements xlate.Env.
 func (v *View) Mirrors() []xlate.PortInfo { return v.mirrors }
+
+// Exporters implements xlate.Env.
+func (v *View) Exporters() []xlate.PortInfo { return v.exporters }
 
 // Geneve implements xlate.TunnelOptions.
 func (v *View) Geneve() bool { return v.whole.geneve }

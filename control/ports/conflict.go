@@ -27,6 +27,9 @@ func (ps *Ports) conflict(p *switchPort) error {
 		if err := checkUDPPort(p, o); err != nil {
 			return err
 		}
+		if err := checkSets(p, o); err != nil {
+			return err
+		}
 		if dev := p.takesDevice(); dev != "" && dev == o.takesDevice() {
 			return usererr.Errorf("dev=%s: port %s has it already, with type=%s; expected another", dev, o.saved.Name, o.kind)
 		}

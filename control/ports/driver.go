@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"sort"
 
+	"weft/control/flowexport"
 	"weft/control/pipeline"
 	"weft/control/underlay"
 	"weft/engine"
@@ -62,14 +63,14 @@ type portKind struct {
 var portKinds = map[string]portKind{}
 
 // allOptions returns the options of this kind of port, with the options that all ports
-// except uplinks have. Patch ports and bonds have no queues, no policing and no weight, mirrors only a
-// bridge. The frames of tunnels take the time of uplinks, so tunnels have no weight.
+// except uplinks have. Patch ports and bonds have no queues, no policing and no weight, mirrors and exporters
+// only a bridge. The frames of tunnels take the time of uplinks, so tunnels have no weight.
 func (k *portKind) allOptions() optionTable {
 	if k.kind == xlate.PortUplink {
 		return k.options
 	}
 	all := maps.Clone(k.options)
-	if k.kind == xlate.PortMirror {
+	if k.kind.Hidden() {
 		maps.Copy(all, bridgeOptions)
 		return all
 	}
@@ -111,7 +112,8 @@ type portContext struct {
 	open   *sessions
 	// pack wraps the state of the device in the state of the port. keep stores the result
 	// in the engine. If pack is nil, keep stores the state of the device unchanged.
-	pack func(device []byte) ([]byte, error)
+	pack      func(device []byte) ([]byte, error)
+	exporters *flowexport.Service
 	// remotes counts the watched remote endpoints of the port by state.
 	remotes func(number uint32) underlay.Summary
 }

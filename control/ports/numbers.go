@@ -45,7 +45,7 @@ func (ps *Ports) chooseNumbers(saved *store.Port) (err error) {
 	switch {
 	case kind == kindLocal && wanted != 0:
 		return usererr.Errorf("%s=%d: flows call the port LOCAL; expected no such option", requestOption, wanted)
-	case kind == kindLocal || kind == kindMirror || kind == kindBond && wanted == 0: // mirrors have no number in flows
+	case kind == kindLocal || portKinds[kind].kind.Hidden() || kind == kindBond && wanted == 0: // hidden ports have no number in flows
 		saved.Number, err = ps.lastNumber()
 		return err
 	case wanted != 0:

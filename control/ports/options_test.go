@@ -14,8 +14,8 @@ import (
 // The error names the wrong word and describes valid values.
 func TestOptionsRefused(t *testing.T) {
 	for _, c := range []struct{ words, offending, expected string }{
-		{"dev=x", "type=", "type=af_packet|af_xdp|bond|device|erspan|geneve|gre|local|mirror|patch|tap|uplink|vhost-user|vxlan|vxlan-gpe"},
-		{"type=tun", "type=tun", "af_xdp, bond, device, erspan, geneve, gre, local, mirror, patch, tap, uplink, vhost-user, vxlan, vxlan-gpe"},
+		{"dev=x", "type=", "type=af_packet|af_xdp|bond|device|erspan|geneve|gre|ipfix|local|mirror|patch|sflow|tap|uplink|vhost-user|vxlan|vxlan-gpe"},
+		{"type=tun", "type=tun", "af_xdp, bond, device, erspan, geneve, gre, ipfix, local, mirror, patch, sflow, tap, uplink, vhost-user, vxlan, vxlan-gpe"},
 		{"type=tap dev", "dev", "KEY=VALUE"},
 		{"type=tap =x", "=x", "KEY=VALUE"},
 		{"type=tap type=tap", "type=tap", "twice"},

@@ -100,7 +100,7 @@ func (ps *Ports) newPort(saved store.Port) (*switchPort, error) {
 	}
 	p.driver = portKinds[kind].make(portContext{
 		number: saved.Number, name: saved.Name, kind: device, values: values,
-		log: ps.log.With("port", saved.Name), engine: ps.engine, offload: ps.pipeline, held: ps.Held, guests: ps.guests, open: ps.sessions, remotes: ps.templates.Watched,
+		log: ps.log.With("port", saved.Name), engine: ps.engine, offload: ps.pipeline, held: ps.Held, guests: ps.guests, exporters: ps.exporters, open: ps.sessions, remotes: ps.templates.Watched,
 	})
 	return p, nil
 }
@@ -194,6 +194,7 @@ func (ps *Ports) updateView(tx *change.Tx) {
 	ps.joinPatches(tx)
 	ps.joinBonds(tx)
 	ps.joinMirrors(tx)
+	ps.joinExporters(tx)
 	ps.setBuckets(tx)
 	ps.setWeights(tx)
 	var infos []xlate.PortInfo

@@ -30,7 +30,7 @@
 //	tunnel.go, remotes.go, remotestate.go, encapoptions.go, bfd.go   tunnels
 //	device.go               a device of the host, through packet.go
 //	patch.go                patch ports
-//	mirror.go               mirrors of a bridge
+//	mirror.go, exporter.go  mirrors and exporters of a bridge
 //	bond.go, lacp.go, slowsocket.go   ports of several members
 //
 // Options that several kinds have: admin.go, binding.go, qos.go, vlan.go, weight.go.
@@ -44,6 +44,7 @@ import (
 
 	"weft/control/bond"
 	"weft/control/change"
+	"weft/control/flowexport"
 	"weft/control/loop"
 	"weft/control/pipeline"
 	"weft/control/statistics"
@@ -88,7 +89,8 @@ type Setup struct {
 	Statistics    *statistics.Statistics // of Pipeline
 	Templates     *underlay.Templates
 	Kernel        *underlay.Kernel
-	Declared      Declared // nil: no ports are declared
+	Declared      Declared            // nil: no ports are declared
+	Exporters     *flowexport.Service // nil: exporters send nothing
 	// GuestMemoryGiB limits the memory in GiB that one guest may map; 0: the default.
 	GuestMemoryGiB int
 	Log            *slog.Logger
@@ -108,6 +110,7 @@ type Ports struct {
 	sessions      *sessions
 	suspects      *watchdog.Suspects
 	declared      Declared
+	exporters     *flowexport.Service
 
 	byNumber  map[uint32]*switchPort // ports by number; guarded by the configuration lock
 	additions uint64                 // number of ports added so far; guarded by the configuration lock
@@ -139,6 +142,9 @@ func New(s Setup) *Ports {
 		sessions: newSessions(), declared: s.Declared,
 		byNumber: map[uint32]*switchPort{}, terminated: map[uint32]tunnel.Termination{},
 		watched: make(chan struct{}, 1), ended: make(chan struct{}), aggregations: newAggregations(s.Log),
+	}
+	if ps.exporters = s.Exporters; ps.exporters == nil {
+		ps.exporters = flowexport.New()
 	}
 	ps.pipeline.OnWatches(ps.updateLiveness)
 	return ps

@@ -167,4 +167,9 @@ func (s *Statistics) LimitRows(emit func(limits.Row)) {
 	}
 	emit(limits.Row{Name: "held_frames", Unit: "frames", Holder: limits.All(), Used: all, Limit: slots, Refused: refused})
 	parts.emitAll(emit)
+	unsampled := uint64(0)
+	for i, sh := range w.Shared() {
+		unsampled += atomic.LoadUint64(&sh.Counters.SamplesRefused) + s.pipeline.Region().Workers[i].SamplesRefused
+	}
+	emit(limits.Row{Name: "samples", Unit: "frames", Holder: limits.All(), Refused: unsampled})
 }

@@ -103,7 +103,7 @@ var toolingOnly = []string{"github.com/google/gopacket", "github.com/google/go-c
 
 // tooling has directories that the product must not import: tests, and comparisons with
 // other switches.
-var tooling = []string{"bench", "e2e", "port/porttest", "packet/packettest", "internal/testnet", "internal/waitfor", "control/workers/workertest", "control/engines/enginetest", "control/pipeline/pipelinetest", "central/centraltest", "openflow/ofp/ofptest", "openflow/openflowtest", "openflow/slowtable"}
+var tooling = []string{"bench", "e2e", "port/porttest", "packet/packettest", "internal/testnet", "internal/waitfor", "control/workers/workertest", "control/engines/enginetest", "control/flowexport/flowexporttest", "control/pipeline/pipelinetest", "central/centraltest", "openflow/ofp/ofptest", "openflow/openflowtest", "openflow/slowtable"}
 
 // measuring has packages below bench that are part of the product. The commands weft bench client and
 // server use them, and so does the vhost-user front end.

@@ -206,6 +206,7 @@ func (x *xlate) sendTo(port *PortInfo) {
 		}
 	}
 	x.commit()
+	x.sampleOutput(port)
 	x.emitQueue(port)
 	x.emit(x.truncated(out))
 	if !x.copying {

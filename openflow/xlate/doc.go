@@ -18,7 +18,7 @@
 //	track.go, recirc.go, pause.go         translations that continue after ct, a change or a controller
 //	binding.go, queue.go                  source addresses and rates that a port may use
 //	bond.go                               ports of several members
-//	mirror.go                             copies for the mirrors of a bridge
+//	mirror.go, sample.go                  copies for the mirrors of a bridge, samples for its exporters
 //	tableset.go                           the tables that a translation has searched
 //
 // The action normal:

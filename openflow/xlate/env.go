@@ -29,7 +29,12 @@ const (
 	PortMirror
 	// PortBond stands for its members, which are other ports.
 	PortBond
+	// PortExporter stands for an Exporter. It is no port for flows: only Env.Exporters has it.
+	PortExporter
 )
+
+// Hidden reports whether a port is none for flows, and has no device.
+func (k PortKind) Hidden() bool { return k == PortMirror || k == PortExporter }
 
 // Encap is the encapsulation of a PortTunnel.
 type Encap uint8
@@ -101,6 +106,8 @@ type PortInfo struct {
 	Members *Bond
 	// Mirror is what a PortMirror copies.
 	Mirror *Mirror
+	// Exporter is what a PortExporter samples.
+	Exporter *Exporter
 	// MirrorOut is true for the output of a mirror, which has no other traffic.
 	MirrorOut bool
 	// NoSplitHorizon lets normal and flood send frames from another tunnel to this
@@ -149,6 +156,9 @@ type Env interface {
 	// Mirrors returns the bridge's ports of kind PortMirror in a stable order. The caller must
 	// not modify the returned slice.
 	Mirrors() []PortInfo
+	// Exporters returns the bridge's ports of kind PortExporter in a stable order. The caller
+	// must not modify the returned slice.
+	Exporters() []PortInfo
 	// Tunnel returns the index of the tunnel template for a tunnel port and these
 	// addresses, or the drop reason. If local is invalid, Tunnel chooses the source
 	// address.

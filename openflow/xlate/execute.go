@@ -78,6 +78,8 @@ func (x *xlate) list(actions []openflow.Action) (next uint8, jump bool) {
 			x.ct(a.CT)
 		case openflow.ActCTClear:
 			x.ctClear()
+		case openflow.ActSample:
+			x.sample(a.Sample)
 		case openflow.ActFinTimeout:
 			x.finTimeout(a)
 		case openflow.ActLearn:

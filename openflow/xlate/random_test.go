@@ -21,8 +21,10 @@ type fakeEnv struct {
 	ports   []PortInfo
 	macs    *fdb.Table
 	mirrors []PortInfo
-	bridges []fakeBridge // nil: one bridge
-	options [][]byte     // Geneve options of the hashes 1, 2 and so on; nil: no Geneve port
+	// exporters are the ports of kind PortExporter.
+	exporters []PortInfo
+	bridges   []fakeBridge // nil: one bridge
+	options   [][]byte     // Geneve options of the hashes 1, 2 and so on; nil: no Geneve port
 }
 
 type fakeBridge struct {
@@ -87,6 +89,8 @@ func (e *fakeEnv) Bound() bool {
 	})
 }
 func (e *fakeEnv) Mirrors() []PortInfo { return e.mirrors }
+
+func (e *fakeEnv) Exporters() []PortInfo { return e.exporters }
 func (e *fakeEnv) VTEP(s fdb.Segment, vlan uint16, mac uint64) netip.Addr {
 	return e.macs.VTEP(s, vlan, mac)
 }

@@ -66,6 +66,7 @@ func trace(p *ofproto.Tables, t *Translation, key *flowtable.Key, env Env, hook 
 	case x.admit():
 		x.limitTags()
 		if x.flow.Key().Recirc() == 0 {
+			x.sampleArrival()
 			x.mirrorArrival()
 		}
 		x.pipeline(table, true)
@@ -132,6 +133,7 @@ type xlate struct {
 	table        uint8             // table of rule
 	mirrored     uint32            // bit i: the output of mirror i has a copy of the frame
 	copying      bool              // a mirror sends a copy
+	sampled      bool              // the actions have an OpSample
 	halted       bool              // a limit was reached
 	paused       *pausing          // set once a controller action with pause has ended the translation
 	resumed      *continuationList // list of a continuation in execution, or nil
@@ -197,7 +199,7 @@ func (x *xlate) result(t *Translation) {
 		x.trim()
 		t.Drop = x.drop
 	case !x.sent:
-		if x.mirrored != 0 {
+		if x.mirrored != 0 || x.sampled {
 			x.trim()
 		} else {
 			x.actions = x.actions[:0] // changes to a frame that is not sent
@@ -210,13 +212,16 @@ func (x *xlate) result(t *Translation) {
 	if t.Drop != packet.DropNone {
 		x.actions = append(x.actions, flowtable.Action{Op: flowtable.OpDrop, U32: uint32(t.Drop)})
 	}
+	if x.sampled {
+		x.countOutputs()
+	}
 	t.Actions = append(actions, x.actions...)
 	t.Addresses = append(addresses, x.addresses...)
 	t.Rules = append(rules, x.rules...)
 	t.Missed = append(missed, x.unmatched...)
 }
 
-// trim removes the datapath actions after the last action that sends the frame.
+// trim removes the datapath actions after the last action that sends the frame or samples it.
 func (x *xlate) trim() {
 	n := len(x.actions)
 	for n > 0 && !sends(x.actions[n-1].Op) {
@@ -226,7 +231,7 @@ func (x *xlate) trim() {
 }
 
 func sends(op flowtable.Op) bool {
-	return op == flowtable.OpOutput || op == flowtable.OpTunnel || op == flowtable.OpAnswer || op == flowtable.OpRecirc || op == flowtable.OpOutputTruncated
+	return op == flowtable.OpOutput || op == flowtable.OpTunnel || op == flowtable.OpAnswer || op == flowtable.OpRecirc || op == flowtable.OpOutputTruncated || op == flowtable.OpSample
 }
 
 // noteDrop records the drop reason of the translation. Only the first reason counts.

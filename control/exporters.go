@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package control
+
+import (
+	"cmp"
+	"net"
+	"strconv"
+
+	"weft/api"
+	"weft/control/flowexport"
+)
+
+// exporterSetup returns what the exporters of IPFIX and sFlow need.
+func (d *Daemon) exporterSetup() flowexport.Setup {
+	return flowexport.Setup{Captures: d.captures, Interfaces: d.interfaces, Log: d.log}
+}
+
+// interfaces returns the ports of all bridges as collectors see them.
+func (d *Daemon) interfaces() (list []flowexport.Interface) {
+	indexes := map[string]int{}
+	if devices, err := net.Interfaces(); err == nil {
+		for i := range devices {
+			indexes[devices[i].Name] = devices[i].Index
+		}
+	}
+	type bridge struct {
+		number uint8
+		id     uint64
+	}
+	bridges := map[string]bridge{}
+	for i, b := range d.bridges.List() {
+		id, _ := strconv.ParseUint(b.DatapathID, 16, 64) // written by bridges, so it is valid
+		name := b.Name
+		if b.First {
+			name = ""
+		}
+		bridges[name] = bridge{uint8(i), id}
+	}
+	ports, _ := d.ports.List("") // an error is about a name
+	for i := range ports {
+		p := &ports[i]
+		if p.Type == "mirror" || p.Type == "ipfix" || p.Type == "sflow" {
+			continue
+		}
+		b := bridges[p.Bridge]
+		face := flowexport.InterfaceOf(p, b.number, b.id, indexes[deviceOf(p)])
+		if port := map[string]uint16{"vxlan": 4789, "geneve": 6081}[p.Type]; port != 0 {
+			if own, err := strconv.ParseUint(p.Options["dst_port"], 10, 16); err == nil {
+				port = uint16(own)
+			}
+			face.TunnelPort = port
+		}
+		list = append(list, face)
+	}
+	return list
+}
+
+// deviceOf returns the network device of a port in the namespace of control, or "".
+func deviceOf(p *api.Port) string {
+	switch p.Type {
+	case "tap", "local", "device":
+		if p.Options["netns"] == "" {
+			return cmp.Or(p.Options["dev"], p.Name)
+		}
+	}
+	return ""
+}

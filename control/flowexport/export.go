@@ -1,0 +1,417 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package flowexport has the exporters of IPFIX and sFlow: they take sampled frames from the
+// workers, and send records to collectors over UDP.
+//
+//	export.go   the exporters, and the goroutine that serves them
+//	flows.go    flows of IPFIX, their timeouts and totals
+//	ipfix.go    messages of IPFIX
+//	sflow.go    datagrams of sFlow
+//	udp.go      collectors
+//
+// Service.mu is taken under the configuration lock, and under no other lock. No lock is taken while
+// it is held.
+package flowexport
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"weft/api"
+	"weft/control/limits"
+	"weft/datapath"
+	"weft/flowtable"
+)
+
+// Config is an exporter. It is immutable.
+type Config struct {
+	SFlow   bool // otherwise IPFIX
+	Bridge  string
+	Targets []netip.AddrPort
+	// Domain is the observation domain of records. With OfSet it is the one of the action sample.
+	Domain uint32
+	// Point is the observation point of frames that the bridge samples.
+	Point uint32
+	OfSet bool
+	// ActiveTimeout is the time for which a flow is cached, and MaxFlows the number of cached
+	// flows; 0: none is.
+	ActiveTimeout    time.Duration
+	MaxFlows         int
+	TemplateInterval time.Duration
+	VirtualID        string
+	Tunnels          bool // records have the tunnel fields of frames from tunnels
+	// Agent is the address of sFlow's agent, or the device that has it; "": the address from which
+	// the collector is reached.
+	Agent   string
+	Header  int           // bytes of a frame in a sample of sFlow
+	Polling time.Duration // time between two counter samples; 0: none
+}
+
+// Sample is a sampled frame.
+type Sample struct {
+	datapath.Sampled
+	InPort uint32
+	Key    flowtable.Key // of the frame when it was last looked up
+	Len    int
+	Data   []byte // the first bytes
+}
+
+// Interface is a port as collectors see it.
+type Interface struct {
+	Number     uint32 // in the data path
+	Index      uint32 // of the port's device; without a device, OpenFlow's number and the bridge's
+	Name, Type string
+	Bridge     string
+	OpenFlow   uint32
+	DatapathID uint64 // of the bridge
+	TunnelPort uint16 // UDP port of a tunnel; 0: none
+	Up         bool
+	Mbps       uint32
+	Duplex     string
+	RxPackets  uint64
+	RxBytes    uint64
+	RxDrops    uint64
+	TxPackets  uint64
+	TxBytes    uint64
+	TxDrops    uint64
+}
+
+// kind returns ifType of a port: Ethernet, or 0 for no port.
+func (p *Interface) kind() uint32 {
+	if p.Number == 0 {
+		return 0
+	}
+	return ifTypeEthernet
+}
+
+// tunnelType and tunnelProtocol return VMware's number and IP's protocol of a tunnel.
+func (p *Interface) tunnelType() uint8 {
+	return map[string]uint8{"vxlan": 1, "gre": 2, "erspan": 2, "geneve": 7}[p.Type]
+}
+
+func (p *Interface) tunnelProtocol() uint8 {
+	if p.Type == "gre" || p.Type == "erspan" {
+		return 47
+	}
+	return 17
+}
+
+// MaxFlows is the largest number of cached flows of all exporters together. At the limit, an
+// exporter exports its oldest flow early.
+const MaxFlows = 1 << 16
+
+// tick is the time between two looks at timeouts and ports. interfaceTicks is the number of ticks
+// between two looks at the ports' names.
+const (
+	tick           = 100 * time.Millisecond
+	interfaceTicks = 10
+)
+
+// Captures gives the sampled frames; observe.Captures implements it.
+type Captures interface {
+	Run(ctx context.Context, capture datapath.Capture, ready, idle func() error, handle func(f *datapath.Captured, lost uint64) error) error
+}
+
+// Setup is what a Service needs.
+type Setup struct {
+	Captures   Captures
+	Interfaces func() []Interface
+	Now        func() time.Time // nil: time.Now
+	Log        *slog.Logger
+}
+
+// Service has the exporters.
+type Service struct {
+	setup   Setup
+	changed chan struct{} // capacity 1: exporters have come or left
+
+	mu         sync.Mutex
+	exporters  map[uint32]*exporter // by the number of their port
+	interfaces map[uint32]Interface
+	flows      int
+	evicted    uint64
+	problem    string // why no frames come; "": they come
+}
+
+// exporter is a Config at work.
+type exporter struct {
+	config     *Config
+	ipfix      *ipfix
+	sflow      *sflow
+	collectors []*collector
+	samples    uint64
+	address    netip.Addr // of sFlow's agent
+}
+
+// New returns a Service without exporters. Run serves them.
+func New() *Service {
+	return &Service{changed: make(chan struct{}, 1), exporters: map[uint32]*exporter{}}
+}
+
+// Set makes configs the exporters, by the numbers of their ports. An exporter whose Config stays
+// the same goes on.
+func (s *Service) Set(configs map[uint32]*Config) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	for number, e := range s.exporters {
+		if c := configs[number]; c == nil || !reflect.DeepEqual(c, e.config) {
+			e.close(now, s)
+			delete(s.exporters, number)
+		}
+	}
+	for number, c := range configs {
+		if s.exporters[number] == nil {
+			s.exporters[number] = newExporter(c, now)
+		}
+	}
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+func newExporter(c *Config, now time.Time) *exporter {
+	e := &exporter{config: c, address: netip.IPv4Unspecified()}
+	if c.SFlow {
+		e.sflow = newSFlow(c, now)
+	} else {
+		e.ipfix = newIPFIX(c)
+	}
+	for _, target := range c.Targets {
+		e.collectors = append(e.collectors, &collector{target: target})
+	}
+	return e
+}
+
+func (e *exporter) send(now time.Time) func([]byte) {
+	return func(message []byte) {
+		for _, c := range e.collectors {
+			c.send(message, now)
+		}
+	}
+}
+
+// close sends what waits, and closes the sockets.
+func (e *exporter) close(now time.Time, s *Service) {
+	if e.ipfix != nil {
+		s.flows -= e.ipfix.oldest.Len()
+		e.ipfix.expire(now, true, e.send(now))
+		e.ipfix.flush(e.send(now))
+	} else {
+		e.sflow.flush(e.address, now, e.send(now))
+	}
+	for _, c := range e.collectors {
+		c.close()
+	}
+}
+
+func (s *Service) now() time.Time {
+	if s.setup.Now != nil {
+		return s.setup.Now()
+	}
+	return time.Now()
+}
+
+// Status describes the exporter of a port: what it has sent, and what is wrong with it, if anything is.
+func (s *Service) Status(number uint32) (detail, problem string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.exporters[number]
+	if e == nil {
+		return "", ""
+	}
+	sent, failed := uint64(0), uint64(0)
+	for _, c := range e.collectors {
+		sent, failed = sent+c.sent, failed+c.failed
+		problem = cmp.Or(problem, c.problem)
+	}
+	detail = fmt.Sprintf("%d samples, %d datagrams sent, %d failed", e.samples, sent, failed)
+	if e.ipfix != nil {
+		detail += fmt.Sprintf(", %d flows cached", e.ipfix.oldest.Len())
+	}
+	return detail, cmp.Or(s.problem, problem)
+}
+
+// LimitRows is a limits.Source.
+func (s *Service) LimitRows(emit func(limits.Row)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	emit(limits.Row{Name: "ipfix_flows", Unit: "entries", Holder: limits.All(), Used: uint64(s.flows), Limit: MaxFlows, Evicted: s.evicted})
+}
+
+// Run serves the exporters until ctx ends. While there is none, it captures no frames.
+func (s *Service) Run(ctx context.Context, setup Setup) {
+	s.mu.Lock()
+	s.setup = setup
+	s.mu.Unlock()
+	var capturing sync.WaitGroup
+	defer capturing.Wait()
+	var stop context.CancelFunc
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for n := 0; ; n++ {
+		s.mu.Lock()
+		count := len(s.exporters)
+		s.mu.Unlock()
+		switch {
+		case count > 0 && stop == nil:
+			var running context.Context
+			running, stop = context.WithCancel(ctx)
+			capturing.Go(func() { s.capture(running) })
+			n = 0
+		case count == 0 && stop != nil:
+			stop()
+			stop = nil
+		}
+		if stop != nil {
+			s.look(n%interfaceTicks == 0)
+		}
+		select {
+		case <-ctx.Done():
+			if stop != nil {
+				stop()
+			}
+			s.Set(nil)
+			return
+		case <-s.changed:
+			n = -1
+		case <-ticker.C:
+		}
+	}
+}
+
+// captureRetry is the pause after a capture that could not begin, because other captures run.
+const captureRetry = time.Second
+
+// capture passes sampled frames to the exporters until ctx ends.
+func (s *Service) capture(ctx context.Context) {
+	nothing := func() error { return nil }
+	for ctx.Err() == nil {
+		err := s.setup.Captures.Run(ctx, datapath.Capture{Kind: datapath.CapturePort, Port: datapath.SamplePort},
+			func() error { s.note(nil); return nil }, nothing,
+			func(f *datapath.Captured, _ uint64) error { s.take(f); return nil })
+		if ctx.Err() == nil {
+			s.note(cmp.Or(err, errors.New("the capture of sampled frames has ended")))
+			select {
+			case <-ctx.Done():
+			case <-time.After(captureRetry):
+			}
+		}
+	}
+}
+
+// note keeps the reason why no frames come; nil: they come.
+func (s *Service) note(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.problem = ""; err != nil {
+		s.problem = err.Error()
+		s.setup.Log.Warn("exporters get no sampled frames", "error", err)
+	}
+}
+
+// take passes a sampled frame to its exporter.
+func (s *Service) take(f *datapath.Captured) {
+	if f.Sampled == nil || !f.Keyed {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, now := s.exporters[uint32(f.Sampled.Exporter)], s.now()
+	if e == nil { // it has left since the frame was sampled
+		return
+	}
+	e.samples++
+	sample := &Sample{Sampled: *f.Sampled, InPort: f.InPort, Key: f.Key, Len: f.Len, Data: f.Data}
+	in, out := s.interfaces[f.InPort], s.interfaces[uint32(sample.Output)]
+	if e.sflow != nil {
+		e.sflow.take(sample, in, out, e.address, now, e.send(now))
+		return
+	}
+	k, ok := keyOfFrame(sample)
+	if !ok {
+		return
+	}
+	if !e.config.OfSet {
+		sample.Point = e.config.Point
+	}
+	before := e.ipfix.oldest.Len()
+	evicted := e.ipfix.take(sample, &k, in, out, now, func() bool { return s.flows-before+e.ipfix.oldest.Len() < MaxFlows }, e.send(now))
+	s.evicted += uint64(evicted)
+	s.flows += e.ipfix.oldest.Len() - before
+}
+
+// look exports what is due. With named it reads the ports anew.
+func (s *Service) look(named bool) {
+	var list []Interface
+	if named {
+		list = s.setup.Interfaces()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if named {
+		s.interfaces = make(map[uint32]Interface, len(list))
+		for _, p := range list {
+			s.interfaces[p.Number] = p
+		}
+	}
+	now := s.now()
+	for _, e := range s.exporters {
+		send := e.send(now)
+		if e.ipfix != nil {
+			before := e.ipfix.oldest.Len()
+			e.ipfix.expire(now, false, send)
+			s.flows += e.ipfix.oldest.Len() - before
+			e.ipfix.flush(send)
+			continue
+		}
+		if named {
+			e.address = e.agent(now)
+			own := slices.DeleteFunc(slices.Clone(list), func(p Interface) bool { return p.Bridge != e.config.Bridge })
+			e.sflow.poll(own, e.address, now, send)
+		}
+		e.sflow.flush(e.address, now, send)
+	}
+}
+
+// agent returns the address of sFlow's agent.
+func (e *exporter) agent(now time.Time) netip.Addr {
+	if a, err := netip.ParseAddr(e.config.Agent); err == nil {
+		return a
+	}
+	if a, ok := addressOf(e.config.Agent); ok {
+		return a
+	}
+	for _, c := range e.collectors {
+		if a := c.local(now); a.IsValid() {
+			return a
+		}
+	}
+	return netip.IPv4Unspecified()
+}
+
+// InterfaceOf returns the interface of a port. index is the number of its device; 0: it has none.
+func InterfaceOf(p *api.Port, bridge uint8, datapathID uint64, index int) Interface {
+	number := cmp.Or(p.OpenFlow, p.Number)
+	i := Interface{Number: p.Number, Index: uint32(index), Name: p.Name, Type: p.Type, Bridge: p.Bridge, OpenFlow: number, DatapathID: datapathID,
+		Up: p.State == "up", RxPackets: p.Stats.RxPackets, RxBytes: p.Stats.RxBytes, TxPackets: p.Stats.TxPackets, TxBytes: p.Stats.TxBytes, TxDrops: p.Stats.TxDrops}
+	if index == 0 {
+		i.Index = uint32(bridge+1)<<16 | number&0xffff
+	}
+	for _, n := range p.Stats.RxDrops {
+		i.RxDrops += n
+	}
+	if p.Link != nil {
+		i.Mbps, i.Duplex = p.Link.Mbps, p.Link.Duplex
+	}
+	return i
+}

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package datapath
+
+import (
+	"encoding/binary"
+
+	"weft/flowtable"
+	"weft/packet"
+	"weft/port"
+)
+
+const (
+	// SamplePort is the port of captures of sampled frames. No port has this number.
+	SamplePort = 0xfff0
+	// sampleIntervalNS is the average time between two frames that a worker samples. sampleBurst is the
+	// number of frames that it may sample at once. Frames beyond this rate are not sampled, and counted
+	// as SamplesRefused.
+	sampleIntervalNS = 20_000
+	sampleBurst      = 1_000
+	// sampleReserveNS is the average time between two frames of one port that the worker samples even if
+	// other ports have used up the rate, and sampleReserve is the number of such frames at once.
+	sampleReserveNS = sampleIntervalNS * port.MaxPorts
+	sampleReserve   = 8
+)
+
+// Sampled is what a record of SamplePort has besides the frame.
+type Sampled struct {
+	flowtable.SampleTag
+	Probability uint32 // with which the frame was chosen, of 2^32-1
+	// Domain and Point are the observation of the action sample.
+	Domain, Point uint32
+}
+
+// sampledBytes is the size of a Sampled in a record: the tag, the observation and the probability.
+const sampledBytes = 8 + 8 + 4
+
+// sampleSight is the part of a sight that only a sampled frame has.
+type sampleSight struct {
+	action      *flowtable.Action // nil: the frame is not sampled
+	observation uint64
+}
+
+func (s *sampleSight) put(b []byte) {
+	binary.LittleEndian.PutUint64(b, s.action.U64)
+	binary.LittleEndian.PutUint64(b[8:], s.observation)
+	binary.LittleEndian.PutUint32(b[16:], s.action.U32)
+}
+
+func readSampled(b []byte) Sampled {
+	observation := binary.LittleEndian.Uint64(b[8:])
+	return Sampled{SampleTag: flowtable.TagOf(binary.LittleEndian.Uint64(b)), Probability: binary.LittleEndian.Uint32(b[16:]),
+		Domain: uint32(observation >> 32), Point: uint32(observation)}
+}
+
+// sampleRun executes the OpSample actions at the start of a list for a run of frames. It returns
+// the number of list elements that it has executed. A fragment whose datagram is complete was
+// sampled when it arrived.
+func (w *Worker) sampleRun(first, end int, actions []flowtable.Action) (count int) {
+	for ; count < len(actions) && actions[count].Op == flowtable.OpSample; count++ {
+		for i := first; i < end; i++ {
+			if w.live>>i&1 != 0 && w.fragments.assembled>>i&1 == 0 {
+				w.sample(i, &actions[count], 0)
+			}
+		}
+	}
+	return count
+}
+
+// sample captures the first bytes of frame i for each capture of SamplePort, if the dice say so.
+// observation is that of the action sample.
+func (w *Worker) sample(i int, a *flowtable.Action, observation uint64) {
+	if !w.captures.sampling || a.U32 != 1<<32-1 && uint32(w.dice.Uint64()>>32) >= a.U32 {
+		return
+	}
+	if !w.maySample(&w.batch.Frames[i]) {
+		w.sh.Counters.SamplesRefused++
+		return
+	}
+	w.sh.Counters.Samples++
+	for at := range w.captures.list {
+		if t := &w.captures.list[at]; t.Kind != CapturePort || t.Port != SamplePort {
+			continue
+		}
+		r := w.writeRecord(sight{capture: at, frame: i, kind: CapturedOut, port: SamplePort, bounded: true, maxLen: uint32(a.U16),
+			keyed: true, sample: sampleSight{a, observation}})
+		if r != nil {
+			r.sent(SamplePort)
+		}
+	}
+}
+
+// maySample reports whether the rate of all ports, or else the reserve of the frame's port, allows
+// a sample, and counts it.
+func (w *Worker) maySample(f *packet.Frame) bool {
+	p := &w.ports[f.InPort%uint32(len(w.ports))]
+	return port.TakeToken(&w.sampleDue, w.now, sampleIntervalNS, sampleBurst) ||
+		port.TakeToken(&p.sampledNS, w.now, sampleReserveNS, sampleReserve)
+}

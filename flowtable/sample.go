@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package flowtable
+
+// SampleTag is the operand of OpSample that the worker passes on to control.
+type SampleTag struct {
+	Exporter uint16 // datapath port number of the exporter
+	// Output is the datapath port number to which the frame is sent; 0: to none, to several, or unknown.
+	Output  uint16
+	Outputs uint8 // number of outputs; 255: at least so many
+	Egress  bool  // the frame leaves through Output. Otherwise it arrives.
+	// Unknown means that a second look-up decides about further outputs.
+	Unknown bool
+}
+
+// Word returns the tag as one word.
+func (t SampleTag) Word() uint64 {
+	word := uint64(t.Exporter) | uint64(t.Output)<<16 | uint64(t.Outputs)<<32
+	if t.Egress {
+		word |= 1 << 40
+	}
+	if t.Unknown {
+		word |= 1 << 41
+	}
+	return word
+}
+
+// TagOf returns the tag of a word.
+func TagOf(word uint64) SampleTag {
+	return SampleTag{Exporter: uint16(word), Output: uint16(word >> 16), Outputs: uint8(word >> 32), Egress: word>>40&1 != 0, Unknown: word>>41&1 != 0}
+}

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package xlate
+
+import (
+	"weft/flowtable"
+	"weft/openflow"
+)
+
+// Exporters send samples of a bridge's frames to collectors, as in ovs-vswitchd.conf.db(5), tables
+// IPFIX, sFlow and Flow_Sample_Collector_Set. A frame is sampled where it enters the bridge, at
+// each of its outputs, or where the action sample says so.
+
+// Exporter says which frames of the bridge a PortExporter samples. It is immutable.
+type Exporter struct {
+	// Arriving and Leaving are the probabilities, of 2^32-1, with which frames are sampled that
+	// enter the bridge, or that leave it; 0: none is.
+	Arriving, Leaving uint32
+	// OfSet is true if the action sample with collector_set_id Set samples frames for the exporter.
+	OfSet bool
+	Set   uint32
+	Snap  uint16 // number of bytes of a frame that the exporter needs
+	// Tunnels is true if the samples have the tunnel fields of frames from tunnels.
+	Tunnels bool
+}
+
+// MaxExporters is the largest number of exporters of a bridge. Translations leave out further ones.
+const MaxExporters = 32
+
+// exporters returns the exporters of the current bridge.
+func (x *xlate) exporters() []PortInfo {
+	list := x.env.Exporters()
+	return list[:min(len(list), MaxExporters)]
+}
+
+// sampleArrival emits the samples of a frame that enters the bridge.
+func (x *xlate) sampleArrival() {
+	for i, list := 0, x.exporters(); i < len(list); i++ {
+		if e := list[i].Exporter; e.Arriving != 0 {
+			x.emitSample(e, e.Arriving, flowtable.SampleTag{Exporter: uint16(list[i].At())})
+		}
+	}
+}
+
+// sampleOutput emits the samples of a frame that leaves the bridge through a port. The changes of
+// the frame have been emitted.
+func (x *xlate) sampleOutput(port *PortInfo) {
+	for i, list := 0, x.exporters(); i < len(list); i++ {
+		if e := list[i].Exporter; e.Leaving != 0 {
+			x.emitSample(e, e.Leaving, flowtable.SampleTag{Exporter: uint16(list[i].At()), Output: uint16(port.At()), Egress: true})
+		}
+	}
+}
+
+// sample executes the action sample.
+func (x *xlate) sample(s *openflow.SampleSpec) {
+	for i, list := 0, x.exporters(); i < len(list); i++ {
+		e := list[i].Exporter
+		if !e.OfSet || e.Set != s.Collectors {
+			continue
+		}
+		tag := flowtable.SampleTag{Exporter: uint16(list[i].At()), Egress: s.Direction == openflow.SampleEgress}
+		if s.Port != openflow.PortNone {
+			x.usedPorts = true
+			if port, ok := x.env.Port(s.Port); ok {
+				tag.Output, tag.Egress = uint16(port.At()), s.Direction != openflow.SampleIngress
+			}
+		}
+		x.commit()
+		domain, point := x.observed(s.Domain, s.DomainSrc), x.observed(s.Point, s.PointSrc)
+		x.emit(flowtable.Action{Op: flowtable.OpObserve, U64: uint64(domain)<<32 | uint64(point)})
+		x.emitSample(e, uint32(s.Probability)<<16|uint32(s.Probability), tag)
+		return
+	}
+	x.usedPorts = true
+	x.note("no exporter has this collector_set_id")
+}
+
+// observed returns the number of an observation's domain or point.
+func (x *xlate) observed(v uint32, src openflow.Subfield) uint32 {
+	switch {
+	case src.Field == openflow.FNone:
+		return v
+	case !x.hasField(src.Field):
+		return 0
+	}
+	return uint32(x.read(src)[1])
+}
+
+// emitSample emits a sample, whose outputs countOutputs adds. A sample with tunnel fields needs no
+// bits in the mask, because the worker takes them from the frame's key.
+func (x *xlate) emitSample(e *Exporter, probability uint32, tag flowtable.SampleTag) {
+	x.emit(flowtable.Action{Op: flowtable.OpSample, U16: e.Snap, U32: probability, U64: tag.Word()})
+	x.sampled = x.sampled || !x.halted
+}
+
+// countOutputs writes into each sample how many outputs the frame has. The samples of one frame
+// have one count, because the collector wants to know whether the switch forwards the frame.
+func (x *xlate) countOutputs() {
+	outputs, output, unknown := 0, uint16(0), false
+	for i := range x.actions {
+		switch a := &x.actions[i]; a.Op {
+		case flowtable.OpOutput, flowtable.OpOutputTruncated:
+			outputs, output = outputs+1, uint16(a.U32)
+		case flowtable.OpTunnel:
+			outputs, output = outputs+1, a.U16
+		case flowtable.OpRecirc:
+			unknown = true
+		}
+	}
+	if outputs != 1 {
+		output = 0
+	}
+	for i := range x.actions {
+		if a := &x.actions[i]; a.Op == flowtable.OpSample {
+			tag := flowtable.TagOf(a.U64)
+			tag.Outputs, tag.Unknown = uint8(min(outputs, 255)), unknown
+			if tag.Output == 0 {
+				tag.Output = output
+			}
+			a.U64 = tag.Word()
+		}
+	}
+}
