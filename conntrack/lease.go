@@ -79,8 +79,9 @@ const leastLentNS = 10_000_000_000
 
 // AddKernel makes a port's memory known to Lend, by the number that it returns.
 func (t *Table) AddKernel(k Kernel) (number uint32) {
-	fresh := &leases{places: make([][2]atomic.Uint64, len(t.conns))}
-	t.lent.CompareAndSwap(nil, fresh)
+	if t.lent.Load() == nil {
+		t.lent.CompareAndSwap(nil, &leases{places: make([][2]atomic.Uint64, len(t.conns))})
+	}
 	s := t.lent.Load()
 	t.lock()
 	defer t.unlock()
