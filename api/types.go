@@ -458,6 +458,10 @@ type Megaflow struct {
 	Packets uint64   `json:"packets"`
 	Bytes   uint64   `json:"bytes"`
 	UsedS   *float64 `json:"used_s"` // time in seconds since the last hit of this entry; null: never hit
+	// InKernel is true if the kernel forwards its frames. Worker says why the workers do, although a
+	// port with offload=on receives the frames.
+	InKernel bool   `json:"in_kernel,omitempty"`
+	Worker   string `json:"worker,omitempty"`
 }
 
 // LocalPort is the number that flows use for the port LOCAL (OFPP_LOCAL of OpenFlow 1.0).

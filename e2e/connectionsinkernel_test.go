@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -49,8 +50,17 @@ func TestConnectionsInTheKernel(t *testing.T) {
 			t.Errorf("%s: %s", port, detail)
 		}
 	}
+	list := d.Weft("dump-megaflows")
+	for _, want := range []string{
+		`(?m)tcp,.*kernel:yes, actions:ct\(zone=5,nat\),recirc`, `(?m)-new\+est.*kernel:yes, actions:p0$`, `(?m)-new\+est.*kernel:yes, actions:tunnel`,
+		`(?m)\+new.*kernel:no \(it tracks again\), actions:ct\(commit`,
+	} {
+		if !regexp.MustCompile(want).MatchString(list) {
+			t.Errorf("no %s in\n%s", want, list)
+		}
+	}
 	before, sent := offloaded(d), c.echoes
-	c.exchange(100)
+	c.exchange(30)
 	eventually(t, func() error { // an answer may go with the acknowledgement
 		if n := offloaded(d) - before; n < uint64(2*(c.echoes-sent)) {
 			return fmt.Errorf("the kernel has forwarded %d frames of %d echoes", n, c.echoes-sent)
@@ -58,12 +68,12 @@ func TestConnectionsInTheKernel(t *testing.T) {
 		return nil
 	})
 	d.Control().Kill()
-	c.exchange(100)
+	c.exchange(30)
 	d.Start()
-	c.exchange(100)
+	c.exchange(30)
 	c.enterKernel(d)
 	d.KillEngine()
-	c.exchange(100)
+	c.exchange(30)
 	c.enterKernel(d)
 
 	stream50M(t, a, remote, remoteIP)
@@ -140,7 +150,7 @@ func (c *echoing) exchange(n int) {
 // enterKernel exchanges lines until the kernel forwards both directions.
 func (c *echoing) enterKernel(d *lab.Daemon) {
 	c.t.Helper()
-	const enough = 40
+	const enough = 20
 	for end := time.Now().Add(2 * settle); ; time.Sleep(10 * time.Millisecond) {
 		before := offloaded(d)
 		c.exchange(enough / 2)

@@ -499,6 +499,12 @@ func (t *Table) Discard(slot uint32) {
 	}
 }
 
+// Has reports whether the kernel runs the megaflow in a slot.
+func (t *Table) Has(slot uint32) bool {
+	f, has := t.installed[slot]
+	return has && (f.tunnel == 0 || t.tunnels[f.tunnel-1].ready)
+}
+
 // Flows returns the number of flows that the kernel runs: not those into a tunnel without outer headers.
 func (t *Table) Flows() int {
 	n := len(t.installed)

@@ -76,6 +76,9 @@ func Plan(actions []flowtable.Action) (r Rewrite, to Target, known bool) {
 	return Rewrite{}, Target{}, false
 }
 
+// Tracks reports whether the actions of a Plan begin with tracking.
+func (r *Rewrite) Tracks() bool { return r.bits&rewriteTracked != 0 }
+
 // Target is where a megaflow sends its frames.
 type Target struct {
 	Port  uint32 // output port, without a tunnel

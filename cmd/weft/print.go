@@ -239,8 +239,15 @@ func (c *command) printMegaflows(flows []api.Megaflow) error {
 		if match != "" {
 			match += ", "
 		}
-		if _, err := fmt.Fprintf(c.out, "%spackets:%d, bytes:%d, used:%s, actions:%s\n",
-			match, f.Packets, f.Bytes, used, f.Actions); err != nil {
+		where := ""
+		switch {
+		case f.InKernel:
+			where = "kernel:yes, "
+		case f.Worker != "":
+			where = "kernel:no (" + f.Worker + "), "
+		}
+		if _, err := fmt.Fprintf(c.out, "%spackets:%d, bytes:%d, used:%s, %sactions:%s\n",
+			match, f.Packets, f.Bytes, used, where, f.Actions); err != nil {
 			return err
 		}
 	}

@@ -224,6 +224,41 @@ func (pl *Pipeline) Offloaded(number uint32) (flows, connections int) {
 	return 0, 0
 }
 
+// InKernel reports whether megaflow m runs in the kernel. If it does not although its input is a port with
+// a table, reason says why.
+func (pl *Pipeline) InKernel(m *megaflows.Megaflow) (runs bool, reason string) {
+	o := &pl.offloads
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	from, tables := inPort(m), 0
+	for number, t := range o.tables(from) {
+		if o.devices[number].Uplink && from != 0 && !o.isTunnel(from) {
+			continue
+		}
+		if tables++; t.Has(m.Slot) {
+			return true, ""
+		}
+	}
+	rewrite, to, known := offload.Plan(m.Actions)
+	d, has := o.devices[to.Port]
+	key := m.Key()
+	switch {
+	case tables == 0:
+		return false, ""
+	case m.MustAsk || m.Brief:
+		return false, "control decides its frames"
+	case !known:
+		return false, "its actions"
+	case rewrite.Tracks() && key.Recirc() != 0:
+		return false, "it tracks again"
+	case !to.Recirculates && to.Encap == nil && (!has || d.Uplink):
+		return false, "its output has no offload=on"
+	case to.Encap != nil && o.outer(to.Encap.Template) == nil:
+		return false, "its tunnel"
+	}
+	return false, "its match, or a limit"
+}
+
 // inPort returns the input port that megaflow m matches, or 0.
 func inPort(m *megaflows.Megaflow) uint32 {
 	mask, key := m.Mask(), m.Key()

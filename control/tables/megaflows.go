@@ -22,7 +22,10 @@ func (ts *Tables) DumpMegaflows(words pipeline.PortWords) (flows []api.Megaflow)
 		now, names, list := clock.Monotonic(), ts.pipeline.MegaflowNames(words), ts.pipeline.Megaflows().List()
 		w := ts.pipeline.Workers()
 		flows = make([]api.Megaflow, len(list))
-		ts.pipeline.InTurns(tx, len(list), func(i int) { flows[i] = describeMegaflow(w, list[i], now, names) })
+		ts.pipeline.InTurns(tx, len(list), func(i int) {
+			flows[i] = describeMegaflow(w, list[i], now, names)
+			flows[i].InKernel, flows[i].Worker = ts.pipeline.InKernel(list[i])
+		})
 	})
 	return flows
 }
