@@ -25,6 +25,8 @@ type Addressing struct {
 	DHCP    bool         `toml:"dhcp,omitempty" json:"dhcp,omitempty"`
 	Lease   uint32       `toml:"lease,omitempty" json:"lease,omitempty"` // seconds; 0: a day
 	Routes  []Route      `toml:"routes,omitempty" json:"routes,omitempty"`
+	// RA is the mode of router advertisements: dhcpv6-stateful, dhcpv6-stateless or slaac; "": none.
+	RA string `toml:"ra,omitempty" json:"ra,omitempty"`
 }
 
 // Route is a route for guests besides the default routers, in text PREFIX@ROUTER.
@@ -53,7 +55,7 @@ func (r *Route) UnmarshalText(text []byte) error {
 // wire returns the settings as a message; nil: none.
 func (a *Addressing) wire() *wire.Addressing {
 	w := &wire.Addressing{Routers: addressSlices(a.Routers), Dns: addressSlices(a.DNS), Domain: a.Domain, Service: addressSlices(a.Service),
-		Dhcp: a.DHCP, LeaseS: a.Lease}
+		Dhcp: a.DHCP, LeaseS: a.Lease, Advertise: a.RA}
 	for _, p := range a.Subnets {
 		w.Subnets = append(w.Subnets, wirePrefix(p))
 	}
@@ -100,7 +102,7 @@ func addressSlices(list []netip.Addr) (encoded [][]byte) {
 
 func addressingOf(w *wire.Addressing) Addressing {
 	a := Addressing{Routers: machines(w.GetRouters()), DNS: machines(w.GetDns()), Domain: w.GetDomain(), Service: machines(w.GetService()),
-		DHCP: w.GetDhcp(), Lease: w.GetLeaseS()}
+		DHCP: w.GetDhcp(), Lease: w.GetLeaseS(), RA: w.GetAdvertise()}
 	for _, p := range w.GetSubnets() {
 		a.Subnets = append(a.Subnets, p.Prefix())
 	}
@@ -144,6 +146,7 @@ func (a *Addressing) words() (list []word) {
 		add("lease", strconv.FormatUint(uint64(a.Lease), 10))
 	}
 	add("routes", joined(a.Routes))
+	add("ra", a.RA)
 	return list
 }
 
@@ -178,6 +181,7 @@ func (a *Addressing) settings() []setting {
 		addresses("routers", &a.Routers), addresses("dns", &a.DNS),
 		{"domain", func(v string) error { a.Domain = v; return nil }},
 		addresses("service", &a.Service),
+		{"ra", func(v string) error { a.RA = v; return nil }},
 		{"dhcp", func(v string) (err error) { a.DHCP, err = truth("dhcp", v); return err }},
 		{"lease", func(v string) (err error) {
 			if a.Lease = 0; v != "" {

@@ -24,6 +24,7 @@ service = ["10.0.0.2"]
 dhcp = true
 lease = 3600
 routes = ["10.1.0.0/16@10.0.0.9"]
+ra = "dhcpv6-stateful"
 
 [[port]]
 name = "web1"
@@ -32,7 +33,7 @@ mac = "02:00:00:00:00:01"
 addresses = ["10.0.0.5"]
 `
 
-const addressedWords = "subnets=10.0.0.0/24,fd00::/64 routers=10.0.0.1 dns=10.0.0.4,10.0.0.3 domain=blue.example service=10.0.0.2 dhcp=on lease=3600 routes=10.1.0.0/16@10.0.0.9"
+const addressedWords = "subnets=10.0.0.0/24,fd00::/64 routers=10.0.0.1 dns=10.0.0.4,10.0.0.3 domain=blue.example service=10.0.0.2 dhcp=on lease=3600 routes=10.1.0.0/16@10.0.0.9 ra=dhcpv6-stateful"
 
 // The settings of addresses are the same in a file, in words, in an export and in differences.
 func TestAddressing(t *testing.T) {
@@ -60,12 +61,16 @@ func TestAddressing(t *testing.T) {
 	}
 	// a later version's field stays, and no setting is left after all are removed
 	n.Addressing.ProtoReflect().SetUnknown([]byte{0xf8, 0x07, 1})
-	if err := fleet.SetNet(n, false, []string{"dhcp=off", "lease="}); err != nil || len(n.Addressing.ProtoReflect().GetUnknown()) != 3 {
+	if err := fleet.SetNet(n, false, []string{"dhcp=off", "lease=", "ra="}); err != nil || len(n.Addressing.ProtoReflect().GetUnknown()) != 3 {
 		t.Error(err, n.Addressing)
 	}
 	n.Addressing.ProtoReflect().SetUnknown(nil)
 	if err := fleet.SetNet(n, false, strings.Fields("subnets= routers= dns= domain= service= routes=")); err != nil || n.Addressing != nil {
 		t.Error(err, n.Addressing)
+	}
+	six := &wire.Net{Id: "j", Name: "six"}
+	if err := fleet.SetNet(six, true, strings.Fields("vni=6 subnets=fd00::/64 dhcp=on ra=dhcpv6-stateful")); err != nil {
+		t.Errorf("a network of IPv6 only: %v", err)
 	}
 	if d := diff(t, fleet, strings.ReplaceAll(addressed, "lease = 3600", ""), false); d.Text() != "~ net blue lease=3600 -> none\n" {
 		t.Error(d.Text())
@@ -107,6 +112,10 @@ func TestWrongAddressing(t *testing.T) {
 		"service=10.0.0.2,10.0.0.6":                        "service: 10.0.0.6 is the second of its kind",
 		"service=":                                         "dhcp=on without an IPv4 address in service=",
 		"service=fd00::2":                                  "dhcp=on without an IPv4 address in service=",
+		"ra=on":                                            `ra "on": expected dhcpv6-stateful, dhcpv6-stateless or slaac`,
+		"ra=slaac subnets=10.0.0.0/24":                     "ra=slaac without an IPv6 prefix in subnets=: declare one",
+		"ra=slaac subnets=10.0.0.0/24,fd00::/80":           "ra=slaac with fd00::/80: guests make addresses only in a prefix of 64 bits",
+		"ra=dhcpv6-stateful dhcp=off":                      "ra=dhcpv6-stateful without dhcp=on: guests would ask nobody",
 		"dhcp=yes":                                         "dhcp=yes: expected on or off",
 		"lease=59":                                         "lease=59: expected a number from 60 to 4294967295",
 		"lease=1h":                                         "lease=1h: expected a number",
@@ -117,7 +126,7 @@ func TestWrongAddressing(t *testing.T) {
 		"routes=10.1.0.0/16@10.0.0.9,10.1.0.0/16@10.0.0.8": "routes: 10.1.0.0/16 is there twice",
 		"routes=" + list("10.1.%d.0/24@10.0.0.9", 17):      "routes: 17 of them; expected at most 16",
 	} {
-		err := fleet.SetNet(proto.Clone(blue).(*wire.Net), false, []string{words})
+		err := fleet.SetNet(proto.Clone(blue).(*wire.Net), false, strings.Fields(words))
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: %v, expected %q", words, err, want)
 		}

@@ -24,6 +24,10 @@ const (
 	// section 3.3).
 	MinLease = 60
 	MaxLease = 1<<32 - 1
+	// The modes of Addressing.advertise.
+	Stateful  = "dhcpv6-stateful"
+	Stateless = "dhcpv6-stateless"
+	SLAAC     = "slaac"
 	// DefaultLease is the lease in seconds if none is declared.
 	DefaultLease = 86400
 )
@@ -45,7 +49,35 @@ func (a *Addressing) Problem() string {
 	if problem := WrongDomain(a.GetDomain()); problem != "" {
 		return "domain " + problem
 	}
+	if problem := a.wrongAdvertise(); problem != "" {
+		return problem
+	}
 	return a.wrongDHCP()
+}
+
+// HasSubnet reports whether a subnet is of IPv6, or of IPv4.
+func (a *Addressing) HasSubnet(ipv6 bool) bool {
+	return slices.ContainsFunc(a.GetSubnets(), func(p *Prefix) bool { return p.Prefix().Addr().Is6() == ipv6 })
+}
+
+func (a *Addressing) wrongAdvertise() string {
+	mode := a.GetAdvertise()
+	switch {
+	case mode == "":
+		return ""
+	case mode != Stateful && mode != Stateless && mode != SLAAC:
+		return fmt.Sprintf("ra %q: expected %s, %s or %s", mode, Stateful, Stateless, SLAAC)
+	case !a.HasSubnet(true):
+		return fmt.Sprintf("ra=%s without an IPv6 prefix in subnets=: declare one, as in fd00::/64", mode)
+	case mode != SLAAC && !a.GetDhcp():
+		return fmt.Sprintf("ra=%s without dhcp=on: guests would ask nobody; expected ra=%s or dhcp=on", mode, SLAAC)
+	}
+	for _, p := range a.GetSubnets() {
+		if prefix := p.Prefix(); mode != Stateful && prefix.Addr().Is6() && prefix.Bits() != 64 {
+			return fmt.Sprintf("ra=%s with %s: guests make addresses only in a prefix of 64 bits", mode, prefix)
+		}
+	}
+	return ""
 }
 
 func (a *Addressing) wrongSubnets() string {
@@ -175,7 +207,7 @@ func (a *Addressing) wrongRoutes() string {
 }
 
 func (a *Addressing) wrongDHCP() string {
-	if !a.GetDhcp() {
+	if !a.GetDhcp() || a.HasSubnet(true) && !a.HasSubnet(false) {
 		return ""
 	}
 	for _, b := range a.GetService() {

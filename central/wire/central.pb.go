@@ -176,10 +176,13 @@ type Addressing struct {
 	Domain  string                 `protobuf:"bytes,4,opt,name=domain,proto3" json:"domain,omitempty"`   // of the guests' names
 	// service has the addresses at which each host answers its own guests: at most one of
 	// IPv4 and one of IPv6. No port has them.
-	Service       [][]byte `protobuf:"bytes,5,rep,name=service,proto3" json:"service,omitempty"`
-	Dhcp          bool     `protobuf:"varint,6,opt,name=dhcp,proto3" json:"dhcp,omitempty"`
-	LeaseS        uint32   `protobuf:"varint,7,opt,name=lease_s,json=leaseS,proto3" json:"lease_s,omitempty"` // seconds; 0: a day
-	Routes        []*Route `protobuf:"bytes,8,rep,name=routes,proto3" json:"routes,omitempty"`
+	Service [][]byte `protobuf:"bytes,5,rep,name=service,proto3" json:"service,omitempty"`
+	Dhcp    bool     `protobuf:"varint,6,opt,name=dhcp,proto3" json:"dhcp,omitempty"`
+	LeaseS  uint32   `protobuf:"varint,7,opt,name=lease_s,json=leaseS,proto3" json:"lease_s,omitempty"` // seconds; 0: a day
+	Routes  []*Route `protobuf:"bytes,8,rep,name=routes,proto3" json:"routes,omitempty"`
+	// advertise is the mode of router advertisements: dhcpv6-stateful, dhcpv6-stateless or slaac;
+	// "": none.
+	Advertise     string `protobuf:"bytes,9,opt,name=advertise,proto3" json:"advertise,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -268,6 +271,13 @@ func (x *Addressing) GetRoutes() []*Route {
 		return x.Routes
 	}
 	return nil
+}
+
+func (x *Addressing) GetAdvertise() string {
+	if x != nil {
+		return x.Advertise
+	}
+	return ""
 }
 
 type Prefix struct {
@@ -4437,7 +4447,7 @@ const file_central_proto_rawDesc = "" +
 	"\x05flood\x18\x05 \x01(\bR\x05flood\x12;\n" +
 	"\n" +
 	"addressing\x18\x14 \x01(\v2\x1b.weft.central.v1.AddressingR\n" +
-	"addressing\"\xfa\x01\n" +
+	"addressing\"\x98\x02\n" +
 	"\n" +
 	"Addressing\x121\n" +
 	"\asubnets\x18\x01 \x03(\v2\x17.weft.central.v1.PrefixR\asubnets\x12\x18\n" +
@@ -4447,7 +4457,8 @@ const file_central_proto_rawDesc = "" +
 	"\aservice\x18\x05 \x03(\fR\aservice\x12\x12\n" +
 	"\x04dhcp\x18\x06 \x01(\bR\x04dhcp\x12\x17\n" +
 	"\alease_s\x18\a \x01(\rR\x06leaseS\x12.\n" +
-	"\x06routes\x18\b \x03(\v2\x16.weft.central.v1.RouteR\x06routes\"6\n" +
+	"\x06routes\x18\b \x03(\v2\x16.weft.central.v1.RouteR\x06routes\x12\x1c\n" +
+	"\tadvertise\x18\t \x01(\tR\tadvertise\"6\n" +
 	"\x06Prefix\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\fR\aaddress\x12\x12\n" +
 	"\x04bits\x18\x02 \x01(\rR\x04bits\"B\n" +

@@ -84,6 +84,8 @@ const netHelp = `A network has a name and:
   service=ADDRESS,...    free address, at which each host answers its own guests
   dhcp=on|off    on: hosts answer DHCP with the addresses of the ports; needs service=
   lease=SECONDS  of DHCP (default: a day)
+  ra=dhcpv6-stateful|dhcpv6-stateless|slaac   hosts answer router solicitations: guests get
+                 addresses and settings from DHCPv6, settings only, or nothing
   id=TEXT        with add: its id, which never changes (default: random)
   name=TEXT      with set: its new name`
 

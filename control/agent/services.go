@@ -4,6 +4,7 @@ package agent
 
 import (
 	"net/netip"
+	"slices"
 
 	"weft/central/wire"
 )
@@ -17,6 +18,7 @@ type Services struct {
 	Addresses    []netip.Addr // at which the host answers, at most one of IPv4 and one of IPv6
 	DHCP         bool
 	LeaseS       uint32 // seconds
+	Advertise    string // mode of router advertisements, see wire.Addressing; "": none
 	Routes       []Route
 	MTU          uint32 // bytes of an IP packet; 0: guests are not told
 }
@@ -35,7 +37,7 @@ func servicesOf(n *wire.Net) *Services {
 		return nil
 	}
 	s := &Services{Routers: addrsOf(a.GetRouters()), DNS: addrsOf(a.GetDns()), Domain: a.GetDomain(), Addresses: addrsOf(a.GetService()),
-		DHCP: a.GetDhcp(), LeaseS: a.GetLeaseS(), MTU: n.GetMtu()}
+		DHCP: a.GetDhcp(), LeaseS: a.GetLeaseS(), MTU: n.GetMtu(), Advertise: a.GetAdvertise()}
 	if s.LeaseS == 0 {
 		s.LeaseS = wire.DefaultLease
 	}
@@ -54,4 +56,9 @@ func guestName(p *wire.Port) string {
 		return p.GetName()
 	}
 	return ""
+}
+
+// HasIPv6 reports whether a subnet is of IPv6.
+func (s *Services) HasIPv6() bool {
+	return slices.ContainsFunc(s.Subnets, func(p netip.Prefix) bool { return p.Addr().Is6() })
 }

@@ -14,24 +14,36 @@ import (
 
 // servicesOf returns what translations need of a network's services; nil: nothing.
 func servicesOf(s *agent.Services) *fdb.Services {
-	if s == nil || len(s.Addresses) == 0 {
+	if s == nil {
 		return nil
 	}
-	return &fdb.Services{Addresses: s.Addresses, DHCPv4: s.DHCP}
+	services := &fdb.Services{Addresses: s.Addresses, DHCPv4: s.DHCP && ipv4Of(s.Addresses).IsValid(), DHCPv6: s.DHCP && s.HasIPv6(), Advertise: s.Advertise != ""}
+	if len(s.Addresses) == 0 && !services.DHCPv6 && !services.Advertise {
+		return nil
+	}
+	return services
 }
 
 // leaseOf returns what the guest of a port is told; nil: nothing.
 func leaseOf(p *agent.Port) *lease.Port {
 	s := p.Services
-	if s == nil || !s.DHCP {
+	if s == nil || !s.DHCP && s.Advertise == "" {
 		return nil
 	}
 	n := &lease.Network{Subnets: s.Subnets, Routers: s.Routers, DNS: s.DNS, Domain: s.Domain, ServiceMAC: macBytes(fdb.ServiceMAC),
-		Lease: time.Duration(s.LeaseS) * time.Second, MTU: uint16(min(s.MTU, 1<<16-1)), Service: ipv4Of(s.Addresses)}
+		Lease: time.Duration(s.LeaseS) * time.Second, MTU: uint16(min(s.MTU, 1<<16-1)), DHCPv6: s.DHCP && s.HasIPv6(), Advertise: advertiseModes[s.Advertise]}
+	if s.DHCP {
+		n.Service = ipv4Of(s.Addresses)
+	}
 	for _, r := range s.Routes {
 		n.Routes = append(n.Routes, lease.Route{To: r.To, Via: r.Via})
 	}
 	return &lease.Port{MAC: macBytes(p.MAC), Addresses: p.IPs, Host: p.Guest, Network: n}
+}
+
+// advertiseModes has the modes of agent.Services.
+var advertiseModes = map[string]lease.AdvertiseMode{
+	"dhcpv6-stateful": lease.AdvertiseStateful, "dhcpv6-stateless": lease.AdvertiseStateless, "slaac": lease.AdvertiseSLAAC,
 }
 
 func ipv4Of(list []netip.Addr) netip.Addr {

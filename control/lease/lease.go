@@ -5,6 +5,8 @@
 //	lease.go    the declaration of a port, and the answer to a frame of its guest
 //	dhcpv4.go   DHCP (RFC 2131)
 //	frame.go    the headers of a request and of an answer
+//	ipv6.go     router advertisements (RFC 4861), and the headers of IPv6
+//	dhcpv6.go   DHCPv6 (RFC 8415)
 //	table.go    the declarations by port, the limit of each port, and counters
 //
 // An answer is a function of the request and of the declaration of the port: the host keeps no
@@ -14,8 +16,11 @@
 package lease
 
 import (
+	"encoding/binary"
 	"net/netip"
 	"time"
+
+	"weft/packet"
 )
 
 // Network is what the guests of a network are told. It is immutable.
@@ -29,6 +34,8 @@ type Network struct {
 	Service      netip.Addr // IPv4 address at which the host answers; invalid: no DHCP
 	ServiceMAC   [6]byte
 	Lease        time.Duration
+	DHCPv6       bool
+	Advertise    AdvertiseMode
 }
 
 // Route is a route through a router of the network.
@@ -51,8 +58,8 @@ type Result uint8
 // Results of a request.
 const (
 	Answered Result = iota // with addresses or settings
-	Refused                // with DHCPNAK: the guest asked for an address that it does not have
-	Taken                  // needs no answer: DHCPRELEASE, DHCPDECLINE
+	Refused                // the guest asked for an address that it does not have (DHCPNAK, NotOnLink)
+	Taken                  // changes nothing: the guest releases or declines an address
 	Ignored                // no valid request of the port's own guest, or nothing is declared for it
 	Limited                // the port has reached its limit, or the frame is too long
 	results
@@ -67,8 +74,17 @@ const MaxRequest = 1514
 
 // Answer returns the frame that answers a frame of the port's guest; nil: no answer.
 func Answer(p *Port, frame []byte) (answer []byte, result Result) {
+	if p == nil || p.Network == nil || len(frame) < ethernetBytes {
+		return nil, Ignored
+	}
+	if binary.BigEndian.Uint16(frame[12:]) == packet.EtherTypeIPv6 {
+		if answer, result = p.ipv6(frame); len(answer) > MaxRequest { // the request's own identifiers are too long
+			return nil, Ignored
+		}
+		return answer, result
+	}
 	request, ok := parse(frame)
-	if !ok || p == nil || p.Network == nil {
+	if !ok {
 		return nil, Ignored
 	}
 	return p.dhcpv4(&request)

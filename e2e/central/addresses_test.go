@@ -166,6 +166,79 @@ func TestAddresses(t *testing.T) {
 	a.sawNoRequest(raw)
 }
 
+// Linux's own client of router advertisements makes its address from the network's prefix, and dhclient
+// gets the declared address from DHCPv6.
+func TestAddressesOfIPv6(t *testing.T) {
+	a := newAddressed(t)
+	a.Weft("net", "set", "blue", "subnets=10.0.0.0/24,fd00::/64", "dns=fd00::53", "ra=slaac")
+	for _, g := range []*lab.FleetGuest{a.one, a.two} {
+		a.Weft("port", "set", g.Name, "addresses="+g.IP+","+slaac(g)+",fd00::"+g.IP[strings.LastIndex(g.IP, ".")+1:])
+	}
+	a.Weft("sync", "--wait=hosts")
+	for _, g := range []*lab.FleetGuest{a.one, a.two} {
+		g.EnableIPv6()
+		for _, setting := range []string{"accept_ra=1", "autoconf=1", "accept_dad=0", "addr_gen_mode=0", "disable_ipv6=0"} {
+			g.Run("sysctl", "-qw", "net.ipv6.conf.eth0."+setting)
+		}
+		g.Run("ip", "link", "set", "eth0", "down")
+		g.Run("ip", "link", "set", "eth0", "up")
+	}
+	for _, g := range []*lab.FleetGuest{a.one, a.two} {
+		a.eventually("an address from the advertisement", func() error {
+			out := g.Run("ip", "-6", "address", "show", "dev", "eth0")
+			mtu := g.Run("sysctl", "-n", "net.ipv6.conf.eth0.mtu")
+			if !strings.Contains(out, slaac(g)+"/64") || strings.TrimSpace(mtu) != "1400" {
+				return fmt.Errorf("mtu %s: %s", strings.TrimSpace(mtu), out)
+			}
+			return nil
+		})
+	}
+	if err := lab.WaitPing(a.one, slaac(a.two), settle); err != nil {
+		t.Error(err)
+	}
+	a.Weft("net", "set", "blue", "ra=dhcpv6-stateful", "--wait=hosts")
+	env := a.lease6(a.one)
+	for key, want := range map[string]string{"new_dhcp6_name_servers": "fd00::53", "new_dhcp6_domain_search": "blue.example."} {
+		if env[key] != want {
+			t.Errorf("%s is %q, expected %q", key, env[key], want)
+		}
+	}
+	if got := env["new_ip6_address"]; got != "fd00::1" && got != slaac(a.one) {
+		t.Errorf("the address is %q", got)
+	}
+}
+
+// slaac returns the address that Linux makes from the prefix fd00::/64 and the guest's MAC address
+// 02:00:00:00:00:NN (RFC 4291 appendix A).
+func slaac(g *lab.FleetGuest) string { return "fd00::ff:fe00:" + strings.TrimPrefix(g.MAC[15:], "0") }
+
+// lease6 runs dhclient in a guest until it has a lease of DHCPv6, and returns the environment of the
+// script that dhclient runs then.
+func (a *addressed) lease6(g *lab.FleetGuest) map[string]string {
+	a.t.Helper()
+	out, script := a.leaseFile("env6"), a.leaseFile("script6")
+	if err := os.WriteFile(script, []byte("#!/bin/sh\nenv >>"+out+"\n"), 0o755); err != nil {
+		a.t.Fatal(err)
+	}
+	if err := os.Chmod(script, 0o755); err != nil {
+		a.t.Fatal(err)
+	}
+	options := []string{a.dhclient, "-6", "-1", "-sf", script, "-cf", "/dev/null", "-lf", a.leaseFile("six.leases"), "-pf", filepath.Join(a.dir, "six-pid")}
+	g.Run(append(options, "eth0")...)
+	g.Run(append(options, "-x", "eth0")...) // end it
+	text, err := os.ReadFile(out)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	env := map[string]string{}
+	for line := range strings.Lines(string(text)) {
+		if key, value, _ := strings.Cut(strings.TrimSpace(line), "="); strings.HasPrefix(key, "new_") {
+			env[key] = value
+		}
+	}
+	return env
+}
+
 // sawNoRequest fails if another guest has got a request of DHCP from guest one. A last broadcast
 // shows that the guest gets broadcasts.
 func (a *addressed) sawNoRequest(raw *lab.Raw) {

@@ -34,7 +34,8 @@ func links(sources []file, dir string) (own, foreign []string) {
 func TestModulesOfOneProgram(t *testing.T) {
 	all := files(t)
 	for prefix, only := range map[string]string{"go.etcd.io/etcd/": "cmd/weft-central", "github.com/containernetworking/": "cmd/weft-cni",
-		"github.com/insomniacslk/dhcp/": "cmd/weftd"} {
+		"github.com/insomniacslk/dhcp/": "cmd/weftd",
+		"github.com/mdlayher/ndp":       "cmd/weftd"} {
 		for _, dir := range []string{"cmd/weftd", "cmd/weft", "cmd/weft-central", "cmd/weft-cni"} {
 			_, foreign := links(all, dir)
 			linked := slices.ContainsFunc(foreign, func(path string) bool { return strings.HasPrefix(path, prefix) })

@@ -16,6 +16,8 @@ type Services struct {
 	// Addresses are answered in ARP and neighbour discovery with ServiceMAC.
 	Addresses []netip.Addr
 	DHCPv4    bool
+	DHCPv6    bool
+	Advertise bool // router solicitations are answered
 }
 
 // Has reports whether ip is one of the addresses of the services s, which may be nil.

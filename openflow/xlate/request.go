@@ -11,19 +11,29 @@ import (
 // Requests to the host itself. In a network with services (fdb.Services), the host of a port
 // answers its guest's requests, for example DHCP, so no other guest sees them. Control takes
 // such a frame at its miss, and there is no megaflow: each request is a miss. Other frames pay
-// nothing, because only broadcasts and frames to fdb.ServiceMAC are looked at.
+// nothing, because only broadcasts and frames to fdb.ServiceMAC and to the two groups are looked at.
 
-const ethBroadcast = 0xffffffffffff
+const (
+	ethBroadcast = 0xffffffffffff
+	ethRouters   = 0x333300000002 // of ff02::2, all routers
+	ethServers6  = 0x333300010002 // of ff02::1:2, all servers and relay agents of DHCPv6
+	// UDP ports of a client and a server of DHCPv6 (RFC 8415 section 7.2).
+	dhcpv6Client = 546
+	dhcpv6Server = 547
+)
 
 // serves takes a frame that is a request to this host, or has its service's address as the
 // destination. It returns false if the frame is forwarded. dst is the destination of the frame.
 func (x *xlate) serves(from *PortInfo, network *fdb.Network, f *vlanFrame, dst uint64) bool {
-	if network == nil || network.Services == nil || from.Kind != PortNormal || !from.Central || dst != ethBroadcast && dst != fdb.ServiceMAC {
+	if network == nil || network.Services == nil || from.Kind != PortNormal || !from.Central {
+		return false
+	}
+	if dst != ethBroadcast && dst != fdb.ServiceMAC && dst != ethRouters && dst != ethServers6 {
 		return false
 	}
 	x.depends(fdb.RefOfNetwork(fdb.SegmentOf(from.VNI)))
 	switch {
-	case f.vid == 0 && !x.dirty && len(x.actions) == 0 && x.isRequest(network.Services):
+	case f.vid == 0 && !x.dirty && len(x.actions) == 0 && x.isRequest(network.Services, dst):
 		x.request = true
 		x.noteDrop(packet.DropReserved)
 		x.note("a request to the host itself: control answers it")
@@ -37,7 +47,14 @@ func (x *xlate) serves(from *PortInfo, network *fdb.Network, f *vlanFrame, dst u
 }
 
 // isRequest reports whether the services answer the frame.
-func (x *xlate) isRequest(s *fdb.Services) bool {
+func (x *xlate) isRequest(s *fdb.Services, dst uint64) bool {
+	switch dst {
+	case ethRouters:
+		return s.Advertise && x.hasField(openflow.FICMPv6Type) && x.read(openflow.WholeField(openflow.FICMPv6Type))[1] == routerSolicitation
+	case ethServers6:
+		return s.DHCPv6 && x.read(openflow.WholeField(openflow.FEthType))[1] == packet.EtherTypeIPv6 && x.hasField(openflow.FUDPSrc) &&
+			x.read(openflow.WholeField(openflow.FUDPDst))[1] == dhcpv6Server && x.read(openflow.WholeField(openflow.FUDPSrc))[1] == dhcpv6Client
+	}
 	return s.DHCPv4 && x.read(openflow.WholeField(openflow.FEthType))[1] == packet.EtherTypeIPv4 && x.hasField(openflow.FUDPSrc) &&
 		x.read(openflow.WholeField(openflow.FUDPDst))[1] == dhcpServer && x.read(openflow.WholeField(openflow.FUDPSrc))[1] == dhcpClient
 }
