@@ -9,7 +9,7 @@ var guestOptions = vhosttest.Options{Num: 1024}
 // attacks has all attacks that the program can play.
 var attacks = func() []*attack {
 	var attacks []*attack
-	for _, list := range [][]*attack{frontEndAttacks(), chainAttacks(), holeAttacks(), sharedAttacks(), guestAttacks(), spoofAttacks(), ftpAttacks(), fairAttacks(), neighbourAttacks(), peerAttacks(), clientAttacks(), openflowAttacks(), centralAttacks()} {
+	for _, list := range [][]*attack{frontEndAttacks(), chainAttacks(), holeAttacks(), sharedAttacks(), guestAttacks(), spoofAttacks(), ftpAttacks(), fairAttacks(), neighbourAttacks(), netlinkAttacks(), peerAttacks(), clientAttacks(), openflowAttacks(), centralAttacks()} {
 		attacks = append(attacks, list...)
 	}
 	return attacks
