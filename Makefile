@@ -128,8 +128,9 @@ test-nic:
 	@scripts/setup nic
 	@$(MAKE) --no-print-directory nic
 
+# make test-long also records the traces of docs/traces.
 nic:
-	go test -count=1 -v -timeout 20m ./e2e/nic
+	go test -count=1 -v -timeout 20m $(if $(WEFT_LONG),,-skip '^TestTraces$$') ./e2e/nic
 
 # type=uplink beside both kinds of uplink on the same emulated cards.
 bench-nic:

@@ -16,11 +16,8 @@ import (
 // socket through Linux's VXLAN, with iptables, connection tracking and NAT. The other
 // goes from a guest through the switch, with the same rules. The environment variable
 // WEFT_TRACES names a directory for the traces. The test is about the recording of
-// docs/traces and not about the switch, so only make test-long runs it.
+// docs/traces and not about the switch, so make nic leaves it to make test-long.
 func TestTraces(t *testing.T) {
-	if os.Getenv("WEFT_LONG") == "" && os.Getenv("WEFT_TRACES") == "" {
-		t.Skip("make test-long, or WEFT_LONG=1, runs this test")
-	}
 	left, right := pair(t, "igb", "")
 	left.start()
 	right.start()
