@@ -7,12 +7,13 @@ import (
 	"net/netip"
 )
 
-// Ref names an address on which a translation depends. VLAN and segment are
-// left out. Different IPv6 addresses may have the same Ref; a change of one
-// then revalidates the megaflows of both.
+// Ref identifies a MAC or IP address, or a network's settings, on which the translation of a
+// flow depends. It leaves out VLAN and segment. Different IPv6 addresses may have the same Ref;
+// a change of one then revalidates the megaflows of both.
 type Ref uint64
 
-// AnyRef stands for all addresses.
+// AnyRef stands for every address, for example in a change after which every translation is
+// stale.
 const AnyRef = ^Ref(0)
 
 // maxAddressChanges is the largest number of changed addresses that a Table notes. After
@@ -27,10 +28,11 @@ const (
 	refNetwork Ref = refIPv4 | 1<<61
 )
 
-// RefOfMAC returns the Ref of a MAC address.
+// RefOfMAC returns the Ref of a MAC address, a number of 48 bits.
 func RefOfMAC(mac uint64) Ref { return Ref(mac) }
 
-// RefOfIP returns the Ref of an IP address.
+// RefOfIP returns the Ref of an IP address: an IPv4 address itself, or 62 bits of a hash of an
+// IPv6 address.
 func RefOfIP(ip netip.Addr) Ref {
 	if ip.Is4() {
 		b := ip.As4()
@@ -42,11 +44,12 @@ func RefOfIP(ip netip.Addr) Ref {
 	return refIPv6 | Ref((hi*odd^lo)*odd>>2)
 }
 
-// RefOfNetwork returns the Ref of the settings of a declared network.
+// RefOfNetwork returns the Ref of the settings of the network that weft-central declares for
+// segment s.
 func RefOfNetwork(s Segment) Ref { return refNetwork | Ref(s) }
 
-// Changes is the set of changed addresses of a Table. The zero value is the
-// empty set.
+// Changes is a set of addresses that have changed in a Table, so that control finds the stale
+// translations. The zero value is the empty set.
 type Changes struct {
 	refs    map[Ref]struct{}
 	allRefs bool
@@ -55,12 +58,13 @@ type Changes struct {
 // Empty reports whether no address has changed.
 func (c *Changes) Empty() bool { return len(c.refs) == 0 && !c.allRefs }
 
-// All reports whether any address may have changed.
+// All reports whether every address counts as changed. It is true after more than
+// maxAddressChanges changes, or after a change of all declarations.
 func (c *Changes) All() bool { return c.allRefs }
 
-// Each calls visit with the Ref of each changed address. A translation that
-// depends on one of them is stale. If All reports true, every translation may be
-// stale.
+// Each calls visit with the Ref of each changed address, and then with AnyRef. A translation
+// that depends on one of these addresses is stale. If All reports true, every translation may
+// be stale.
 func (c *Changes) Each(visit func(Ref)) {
 	if c.Empty() {
 		return
@@ -90,7 +94,8 @@ func (c *Changes) add(ref Ref) {
 	c.refs[ref] = struct{}{}
 }
 
-// TakeChanges returns the addresses that have changed since the last call.
+// TakeChanges returns the addresses that have changed since the last call, and empties the
+// table's own set.
 func (t *Table) TakeChanges() Changes {
 	t.mu.Lock()
 	defer t.mu.Unlock()

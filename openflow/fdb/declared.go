@@ -22,7 +22,7 @@ func (d Declared) equal(o Declared) bool {
 	return d.Segment == o.Segment && d.Port == o.Port && d.MAC == o.MAC && slices.Equal(d.IPs, o.IPs)
 }
 
-// declarations holds the declared MAC and IP addresses.
+// declarations holds the addresses that the operator has bound to ports.
 type declarations struct {
 	list []Declared
 	macs map[uint64][]*macEntry // a declaration holds in all VLANs
@@ -34,9 +34,9 @@ type declaredIP struct {
 	port    uint32
 }
 
-// Declare replaces the declared addresses, and removes them from the learned addresses
-// of other ports. After a change, all addresses count as changed. The table keeps the
-// slice list; the caller must not change it any more.
+// Declare replaces the declared addresses, and forgets learned addresses that only other ports
+// declare. After a change, all addresses count as changed. The table keeps the slice "list";
+// the caller must not change it any more.
 func (t *Table) Declare(list []Declared) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

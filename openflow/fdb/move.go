@@ -16,8 +16,8 @@ import "time"
 //     a VNI and a port without one. This does not apply to frames from a tunnel, because
 //     a machine without a VNI may migrate to another host.
 const (
-	// longer than two intervals of control's sweep (the periodic reading of flow
-	// counters)
+	// moveQuiet exceeds two intervals of control's sweep, which reads the flow counters. Control
+	// notices a frame of a known flow only in the sweep.
 	moveQuiet  = 3 * time.Second
 	moveWindow = 10 * time.Second
 	maxMoves   = 2
@@ -29,9 +29,9 @@ const (
 	vniQuiet = 30 * time.Second
 )
 
-// contest is the recent history of an address's moves.
+// contest is the recent history of an address's moves between ports or remotes.
 type contest struct {
-	home    macPlace // place before the first of moves
+	home    macPlace // location before the first of the counted moves
 	moves   int      // number of moves away from home
 	movedNS uint64   // time of the last move
 }
@@ -41,8 +41,8 @@ func (e *macEntry) silent(d time.Duration, nowNS uint64) bool {
 	return nowNS-min(nowNS, e.seenNS) >= uint64(d)
 }
 
-// refusesMove returns the refusal counter if entry e may not move to port p and the
-// remote in l, otherwise nil.
+// refusesMove returns the counter of the refusal if entry e may not move to port p and the
+// remote in l, or nil if it may. It updates the entry's history of moves and the port's rates.
 func (p *macPort) refusesMove(e *macEntry, l *Learn, nowNS uint64) *uint64 {
 	c := &e.contest
 	if e.silent(moveQuiet, nowNS) {

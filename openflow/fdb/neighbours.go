@@ -16,10 +16,10 @@ import (
 // another port has declared.
 type neighbours struct {
 	limit   int
-	changes *Changes                       // of the Table
+	changes *Changes                       // the Table's set, which find's results depend on
 	entries map[neighbourKey]*list.Element // values are *neighbour
-	// the non-empty lists of IP addresses, by port; each list begins with the least
-	// recently seen address
+	// ages has the non-empty lists of IP addresses by port. A list begins with the address
+	// announced least recently.
 	ages   map[uint32]*list.List
 	tagged int // number of entries in a VLAN
 }
@@ -47,8 +47,8 @@ func newNeighbours(limit int, changes *Changes) neighbours {
 	return neighbours{limit: limit, changes: changes, entries: map[neighbourKey]*list.Element{}, ages: map[uint32]*list.List{}}
 }
 
-// find returns the MAC address of an IP address. ok is false if it is unknown or
-// contested.
+// find returns the MAC address that announced an IP address. ok is false if the IP address is
+// unknown or contested.
 func (n *neighbours) find(key neighbourKey) (mac uint64, ok bool) {
 	if e := n.entries[key]; e != nil {
 		said := e.Value.(*neighbour)
@@ -82,7 +82,9 @@ func (n *neighbours) contest(key neighbourKey, mac, nowNS, ageNS uint64) (contes
 	return true, hasChanged
 }
 
-// learn adds or refreshes an IP address, and reports whether results of find change.
+// learn records that "mac" announces an IP address behind a port. The result tells whether find
+// now returns something else. An IP address stops being contested after ageNS without an
+// announcement by another host.
 func (n *neighbours) learn(key neighbourKey, port uint32, mac, nowNS, ageNS uint64) (changed bool) {
 	changed = true
 	contestedNS := uint64(0)
@@ -135,7 +137,8 @@ func (n *neighbours) makeRoom(port uint32) {
 	n.remove(most.Front())
 }
 
-// expire removes the IP addresses not announced for ageNS, and returns their number.
+// expire removes the IP addresses that their hosts have not announced for ageNS, and returns
+// their number.
 func (n *neighbours) expire(nowNS, ageNS uint64) (count int) {
 	for _, l := range n.ages {
 		for e := l.Front(); e != nil; e = l.Front() {

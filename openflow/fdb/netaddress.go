@@ -7,29 +7,29 @@ import (
 	"slices"
 )
 
-// weft-central declares networks and the location of each of their addresses: behind
-// a port of this switch or behind another host. Frames cannot move such an address,
-// and no port learns it.
+// Limits of weft-central's networks. weft-central declares networks and the location of each of
+// their addresses: behind a port of this switch or behind another host. Frames cannot move such
+// an address, and no port learns it.
 const (
-	// MaxNetAddresses is the largest number of MAC addresses in all declared
-	// networks. Change refuses and counts further ones.
+	// MaxNetAddresses is the largest number of MAC addresses in all declared networks.
+	// Table.Change refuses and counts further addresses.
 	MaxNetAddresses = 1 << 20
-	// maxNetIPs is the largest number of IP addresses of one MAC address in a
-	// declared network. Weft does not answer for further ones.
+	// maxNetIPs is the largest number of IP addresses of one MAC address in a declared network.
+	// Weft does not answer ARP or neighbour discovery for further addresses.
 	maxNetIPs = 64
 )
 
 // Network has the settings of a declared network. It is immutable.
 type Network struct {
-	// Flood: broadcasts and frames to unknown addresses also go to Members.
+	// Flood is true if broadcasts and frames to unknown addresses also go to Members.
 	Flood bool
-	// Asked: weft-central sends an address of this network only when the switch asks
-	// for it. If nobody has the address, the frame is dropped. In other networks, such
-	// a frame is forwarded as a frame to an unknown address.
+	// Asked is true if weft-central sends an address of this network only when the switch asks for
+	// it. A frame to an address that nobody has is then dropped. In other networks, such a frame
+	// is forwarded as a frame to an unknown address.
 	Asked bool
 	// Members are the underlay addresses of the network's other hosts.
 	Members []netip.Addr
-	// Services is what this host answers the guests of the network itself; nil: nothing.
+	// Services has the requests of the network's guests that this host answers itself; nil: none.
 	Services *Services
 }
 
@@ -46,7 +46,7 @@ type NetAddress struct {
 
 // Place is the location of a declared network's address: another host or a port.
 type Place struct {
-	// Remote is the underlay address of the host; invalid: the address is behind
+	// Remote is the underlay address of the other host. It is invalid if the address is behind
 	// Port.
 	Remote netip.Addr
 	Port   uint32  // number of a port in the data path; 0: the port does not exist now
@@ -57,7 +57,7 @@ type Place struct {
 type RemovedNetAddress struct {
 	Segment    Segment
 	MAC        uint64
-	Generation int64 // of the place that is removed
+	Generation int64 // of the declaration to remove; a newer one stays
 }
 
 // netTable has a declared network's settings and addresses.
@@ -131,7 +131,8 @@ func (t *Table) Network(s Segment) *Network {
 	return nil
 }
 
-// Place returns the location that a declared network has for a MAC address.
+// Place returns the location that weft-central has declared for a MAC address, or false if it
+// has declared none.
 func (t *Table) Place(s Segment, mac uint64) (Place, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -188,7 +189,8 @@ func (t *Table) RefusedNetAddresses() uint64 {
 	return t.netRefused
 }
 
-// setNetAddresses does the part of Change that concerns addresses.
+// setNetAddresses removes and then sets addresses of declared networks, for Change. It returns
+// the number of addresses that exceed the limit.
 func (t *Table) setNetAddresses(list []NetAddress, removed []RemovedNetAddress) (refused int) {
 	t.generation++
 	for i := range removed {
@@ -207,8 +209,8 @@ func (t *Table) setNetAddresses(list []NetAddress, removed []RemovedNetAddress) 
 	return refused
 }
 
-// setNetAddress sets one address of a declared network. It returns false at the
-// limit.
+// setNetAddress sets one address of a declared network. It returns false if the limit refuses
+// the address.
 func (t *Table) setNetAddress(n *NetAddress) bool {
 	net := t.nets[n.Segment]
 	if net == nil {
@@ -220,7 +222,7 @@ func (t *Table) setNetAddress(n *NetAddress) bool {
 		return true
 	case a != nil && slices.Equal(a.IPs, n.IPs):
 		if a.Place != n.Place || a.Generation != n.Generation {
-			t.changed(a) // the entry with the highest generation has an IP address that several entries declare
+			t.changed(a) // of entries that declare the same IP address, the highest generation wins
 		}
 		a.Place, a.Generation = n.Place, n.Generation
 		return true
@@ -328,8 +330,8 @@ func (t *Table) declaredInNet(l *Learn) (isDeclared, elsewhere bool) {
 	return true, a.Port != l.Port
 }
 
-// overlap reports whether two segments share ports. Ports without a VNI are in every
-// segment except declared networks.
+// overlap reports whether a frame of one segment may reach ports of the other. Ports without a
+// VNI are in every segment of their bridge except the segments of declared networks.
 func (t *Table) overlap(a, b Segment) bool {
 	return a == b || a.Bridge() == b.Bridge() && (a.Local() == 0 || b.Local() == 0) && t.nets[a|b] == nil
 }

@@ -20,15 +20,15 @@ import (
 const (
 	// macPorts is the number of ports that can have Guarantee addresses at once.
 	macPorts = 1024
-	// learnBurst is the number of new addresses that a port, or one of its remotes,
-	// may add at once, learnRate the number per second. Frames to addresses beyond it
-	// are flooded.
+	// learnBurst is the number of new addresses that a port, or one of its remotes, may add at
+	// once, learnRate the number per second. The table does not learn further addresses, so frames
+	// to them are flooded.
 	learnBurst = 8192
 	learnRate  = 2000
-	// remotesRate is the rate of a whole port, as a multiple of learnRate.
+	// remotesRate and learnRate multiplied are the rate of a whole port, over all its remotes.
 	remotesRate = 4
-	// maxMACHolders limits the address lists of a port, one for each remote. Further
-	// remotes of a multicast group share one list.
+	// maxMACHolders limits the address lists of a port. Each remote has a list of its own until
+	// the limit. Further remotes, which a multicast group may bring, share one list.
 	maxMACHolders = 256
 )
 
@@ -37,7 +37,7 @@ type macPort struct {
 	number  uint32
 	count   int // number of addresses of all holders
 	holders map[netip.Addr]*macHolder
-	rate    bucket // rate limit of new addresses
+	rate    bucket // limits new addresses
 	moves   bucket
 	refused Refusals
 }
@@ -119,12 +119,14 @@ func (p *macPort) holder(remote netip.Addr) *macHolder {
 	return h
 }
 
-// learns reports whether the rates of the remote and its port allow a new address.
+// learns takes a token for a new address from the rate of the remote and from that of its port.
+// It reports whether both allow the address.
 func (h *macHolder) learns(p *macPort, nowNS uint64) bool {
 	return h.rate.take(nowNS) && p.rate.take(nowNS)
 }
 
-// heaviest returns the longest address list. Of several, the lowest remote wins.
+// heaviest returns the port's longest address list, whose oldest address is evicted. Of lists
+// of the same length, the lowest remote wins.
 func (p *macPort) heaviest() (largest *macHolder) {
 	for _, h := range p.holders {
 		if largest == nil || h.count > largest.count || h.count == largest.count && h.remote.Less(largest.remote) {
@@ -134,7 +136,8 @@ func (p *macPort) heaviest() (largest *macHolder) {
 	return largest
 }
 
-// makeRoom evicts one address if the table is full or the port is at its quota.
+// makeRoom evicts one address if the table is full or the port "own" is at its quota. It runs
+// before a new address is added to that port.
 func (t *Table) makeRoom(own *macPort) {
 	if own.count >= t.PortLimit() {
 		t.remove(own.heaviest().oldest)

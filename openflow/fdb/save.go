@@ -2,8 +2,9 @@
 
 package fdb
 
-// Saved is a learned address for a later process: an IP address announced by
-// Learn.MAC if Learn.IP is valid, otherwise the MAC address with its port and remote.
+// Saved is a learned address that control saves for its next process. If Learn.IP is valid, it
+// is an IP address announced by Learn.MAC. Otherwise it is the MAC address with its port and
+// remote.
 type Saved struct {
 	Learn  Learn
 	SeenNS uint64 // CLOCK_MONOTONIC

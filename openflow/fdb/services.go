@@ -7,13 +7,15 @@ import (
 	"slices"
 )
 
-// ServiceMAC is the MAC address of the addresses at which each host answers its own guests. It is
-// locally administered, the same on all hosts, and never leaves a host.
+// ServiceMAC is the MAC address at which each host answers requests of its own guests (see
+// Services). It is locally administered, the same on all hosts, and never leaves a host.
 const ServiceMAC = 0x025765667400
 
-// Services is what a host answers the guests of a declared network itself. It is immutable.
+// Services has the requests that a host answers the guests of a declared network itself. It is
+// immutable.
 type Services struct {
-	// Addresses are answered in ARP and neighbour discovery with ServiceMAC.
+	// Addresses are the IP addresses for which ARP and neighbour discovery are answered with
+	// ServiceMAC.
 	Addresses []netip.Addr
 	DHCPv4    bool
 	DHCPv6    bool

@@ -30,8 +30,8 @@ type Table struct {
 	mu    sync.RWMutex
 	limit int
 	ageNS uint64
-	// newest entry of each address; macEntry.next links entries of the same address in
-	// other segments
+	// entries has the newest entry of each address. macEntry.next links entries of the same
+	// address in other segments.
 	entries    map[macKey]*macEntry
 	count      int
 	ports      map[uint32]*macPort
@@ -42,7 +42,7 @@ type Table struct {
 	generation uint64
 	changes    *Changes // addresses changed since the last TakeChanges
 
-	// Declared networks, see netaddress.go.
+	// The networks that weft-central declares, and their addresses; see netaddress.go.
 	nets         map[Segment]*netTable
 	netAddresses int
 	netLimit     int // MaxNetAddresses, except in tests
@@ -58,12 +58,13 @@ type Learn struct {
 	MAC     uint64 // 48 bits
 	// Tunnel is true if Port is a tunnel, so that MAC is behind another hypervisor.
 	Tunnel bool
-	// Announced is true if the frame is a broadcast or multicast. All hosts learn the
-	// location of MAC from such a frame.
+	// Announced is true if the frame is a broadcast or multicast. All hosts learn the location of
+	// MAC from such a frame.
 	Announced bool
 	// IP is the address that ARP or neighbour discovery announces for MAC.
 	IP netip.Addr
-	// Remote is the frame's source address in the underlay, for a port with Remotes.
+	// Remote is the frame's source address in the underlay, if Port is a tunnel with several
+	// remotes.
 	Remote netip.Addr
 }
 
@@ -87,7 +88,7 @@ type macEntry struct {
 	contest      contest
 	holder       *macHolder
 	next         *macEntry // the same address in another segment
-	older, newer *macEntry // neighbours in the holder's list
+	older, newer *macEntry // entries beside this one in the holder's list
 }
 
 const (
@@ -165,8 +166,9 @@ func (l *Learn) place() macPlace { return macPlace{l.Port, l.Remote} }
 // hasPlace reports whether entry e has the segment, port and remote of l.
 func (e *macEntry) hasPlace(l *Learn) bool { return e.segment == l.Segment && e.macPlace == l.place() }
 
-// Moved reports whether the table has the MAC address l.MAC behind another port or
-// remote. Control must then learn from the very next frame.
+// Moved reports whether the table has the MAC address l.MAC behind another port or remote.
+// Control must then learn from the very next frame instead of its periodic reading of the
+// counters.
 func (t *Table) Moved(l *Learn) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -428,14 +430,14 @@ func (t *Table) Neighbour(s Segment, vlan uint16, ip netip.Addr) (mac uint64, ok
 	return mac, ok
 }
 
-// Generation changes whenever a result of Locate or Neighbour may change.
+// Generation returns a number that changes whenever a result of Locate or Neighbour may change.
 func (t *Table) Generation() uint64 {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.generation
 }
 
-// Len returns the number of addresses.
+// Len returns the number of learned MAC addresses.
 func (t *Table) Len() int {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -455,9 +457,8 @@ type Entry struct {
 	Declared bool
 }
 
-// Entries returns the learned addresses by port and remote, least recently seen first,
-// and then the declared addresses. Port is 0 for a declared address behind another
-// host.
+// Entries returns the learned addresses by port and remote, least recently seen first, and then
+// the declared addresses. A declared address behind another host has port 0.
 func (t *Table) Entries() []Entry {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
