@@ -9,9 +9,9 @@ import (
 	"weft/openflow"
 )
 
-// ApplyError is the error of an Apply, with the index of the change that failed.
+// ApplyError tells which change of a call of Apply failed, and why.
 type ApplyError struct {
-	Index int // index of the change
+	Index int // index of the failed change in the caller's slice
 	Line  int // line number, see FlowMod.Line
 	Err   error
 }
@@ -25,20 +25,20 @@ func (e *ApplyError) Error() string {
 
 func (e *ApplyError) Unwrap() error { return e.Err }
 
-// bundle is an Apply in progress, with functions that undo its changes.
+// bundle is a call of Apply in progress: changes that succeed together, with functions that
+// undo them.
 type bundle struct {
 	p       *Tables
 	nowNS   uint64
-	central bool // the changes are weft-central's
+	central bool // weft-central makes the changes, so they may concern CentralTable
 	changes Changes
 	undo    []func()
 	victims map[uint8][]*Rule // candidates for eviction, by table
 }
 
-// Apply applies all changes in mods, in order. If a change fails, Apply makes no change
-// and returns an *ApplyError. nowNS is CLOCK_MONOTONIC. The pipeline keeps the Actions
-// of mods; the caller must not modify them any more. Apply refuses changes of
-// CentralTable.
+// Apply applies all changes in mods, in order. If a change fails, Apply makes no change and
+// returns an *ApplyError. nowNS is CLOCK_MONOTONIC. The tables keep the slices Actions of mods;
+// the caller must not modify them any more. Apply refuses changes of CentralTable.
 func (p *Tables) Apply(mods []openflow.FlowMod, nowNS uint64) (Changes, error) {
 	return p.applyAll(bundle{p: p, nowNS: nowNS}, mods)
 }
@@ -56,7 +56,8 @@ func (p *Tables) applyAll(b bundle, mods []openflow.FlowMod) (Changes, error) {
 	return b.changes, nil
 }
 
-// bundleMark is a point in a bundle to which undoSince can return.
+// bundleMark is a point in a bundle to which undoSince can return. Its fields are lengths of
+// the bundle's lists.
 type bundleMark struct{ undo, leaving, added, modified, removed int }
 
 func (b *bundle) mark() bundleMark {
@@ -64,7 +65,7 @@ func (b *bundle) mark() bundleMark {
 	return bundleMark{len(b.undo), len(b.p.leaving), len(c.Added), len(c.Modified), len(c.Removed)}
 }
 
-// undoSince undoes all changes since m.
+// undoSince undoes all changes after the point m, the newest first.
 func (b *bundle) undoSince(m bundleMark) {
 	for _, undo := range slices.Backward(b.undo[m.undo:]) {
 		undo()
@@ -75,7 +76,8 @@ func (b *bundle) undoSince(m bundleMark) {
 	b.p.leaving, b.p.orphans, b.victims = b.p.leaving[:m.leaving], nil, nil
 }
 
-// releaseSlots frees the slots of the previous change's removed rules.
+// releaseSlots frees the slots of rules that the previous change removed. They stay reserved
+// until then so that an undo can restore the rules in their slots.
 func (p *Tables) releaseSlots() {
 	p.free = append(p.free, p.leaving...)
 	p.leaving = p.leaving[:0]
@@ -102,7 +104,8 @@ func (b *bundle) mergeChanges() {
 	})
 }
 
-// apply makes the change m. After an error, the caller must undo it.
+// apply makes the change m, and deletes learned flows whose learn action is gone (see
+// takeOrphans). After an error, the caller must undo the change by undoSince.
 func (b *bundle) apply(m *openflow.FlowMod) error {
 	err := b.do(m)
 	if err == nil {

@@ -4,8 +4,8 @@ package ofproto
 
 import "weft/openflow"
 
-// This file applies changes that arrive as OpenFlow messages. Each message is applied
-// alone, or many messages as one bundle.
+// This file applies changes that arrive as OpenFlow messages: each message alone, or many
+// messages as one bundle (OFPT_BUNDLE_CONTROL).
 
 // ApplyEach applies the changes in mods, in order. Each change is applied as a whole or
 // refused; errs has the error of each, or nil. In all other respects ApplyEach is like
@@ -24,12 +24,12 @@ func (p *Tables) ApplyEach(mods []openflow.FlowMod, nowNS uint64) (c Changes, er
 	return b.changes, errs
 }
 
-// BundleItem is one message of a bundle: a change of the flows or of the groups, or a frame.
+// BundleItem is one message of a bundle. Either Flow or Group is set, or Frame with Execute.
 type BundleItem struct {
 	Flow  *openflow.FlowMod
 	Group *openflow.GroupMod
 	Frame *openflow.PacketOut
-	// Execute translates Frame with the tables as the items before have left them. An error
+	// Execute translates Frame with the tables as the earlier items have left them. An error
 	// refuses the bundle.
 	Execute func() error
 }

@@ -14,7 +14,7 @@ import (
 // ApplyCentral changes the table. Operators' flows may resubmit to it.
 const CentralTable = 250
 
-// errCentralTable is the error if an operator tries to change flows of CentralTable.
+// errCentralTable refuses an operator's change of flows in CentralTable.
 var errCentralTable = openflow.Errorf(openflow.ErrFlowEPERM, "table=%d: belongs to weft-central; expected another table", CentralTable)
 
 // ApplyCentral is Apply for flows of CentralTable. The limit of rules does not apply,
@@ -23,7 +23,8 @@ func (p *Tables) ApplyCentral(mods []openflow.FlowMod, nowNS uint64) (Changes, e
 	return p.applyAll(bundle{p: p, nowNS: nowNS, central: true}, mods)
 }
 
-// CentralFlow returns the change that adds or deletes the flow of a declared port.
+// CentralFlow returns the change that adds or deletes the flow of a declared port. The flow
+// lets the action normal forward the port's frames.
 func CentralFlow(command openflow.Command, port uint32) openflow.FlowMod {
 	var m openflow.Match
 	openflow.WholeField(openflow.FInPort).Put(&m.Value, openflow.Value64(uint64(port)), openflow.WholeField(openflow.FInPort).Ones())
@@ -32,7 +33,8 @@ func CentralFlow(command openflow.Command, port uint32) openflow.FlowMod {
 		Actions: []openflow.Action{{Kind: openflow.ActOutput, Port: openflow.PortNORMAL}}}
 }
 
-// refuses returns an error if m is an operator's change of CentralTable.
+// refuses returns an error if m is an operator's change of CentralTable, or has a learn action
+// that would change it.
 func (b *bundle) refuses(m *openflow.FlowMod) error {
 	if b.central {
 		return nil
@@ -57,8 +59,8 @@ func refusesLearning(actions []openflow.Action) error {
 	return nil
 }
 
-// selected returns the rules that the change m selects. It selects weft-central's rules
-// only for ApplyCentral.
+// selected returns the rules that m modifies or deletes. Only ApplyCentral reaches
+// weft-central's rules.
 func (b *bundle) selected(m *openflow.FlowMod) []*Rule {
 	list := b.p.selectRules(m)
 	if b.central {

@@ -44,7 +44,7 @@ type subtable struct {
 	priorities map[uint16]int // number of rules by priority
 }
 
-// stage is a part of a subtable's words.
+// stage is one step of a subtable's search. It compares some of the mask's words.
 type stage struct {
 	words    []uint8
 	prefixes []prefixLength // prefixes that the mask has in the words of this stage
@@ -53,14 +53,13 @@ type stage struct {
 	seen map[uint64]int
 }
 
-// prefixLength is the length of a prefix of prefixFields[field].
+// prefixLength says that a mask has a prefix of this length in prefixFields[field].
 type prefixLength struct {
 	field, length uint8
 }
 
-// stageOf returns the stage of a word. The first stage has the words that are
-// constant for a port or tunnel. Then come Ethernet, IP addresses and the transport
-// header.
+// stageOf returns the search stage that compares a word. The first stage has the words that are
+// constant for a port or tunnel. Then come Ethernet, IP addresses and the transport header.
 func stageOf(word int) int {
 	switch {
 	case word == flowtable.WEthDst || word == flowtable.WEthSrc:
@@ -115,7 +114,8 @@ func newSubtable(shared unique.Handle[openflow.Flow]) *subtable {
 	return s
 }
 
-// findPrefixes assigns each address prefix of the mask to its search stage.
+// findPrefixes notes each address or port prefix of the mask at the search stage that compares
+// it.
 func (s *subtable) findPrefixes() {
 	for i := range prefixFields {
 		p := &prefixFields[i]
@@ -155,7 +155,8 @@ func (s *subtable) expand(m openflow.PackedMatch) (f openflow.Flow) {
 	return f
 }
 
-// note adds n to the counts in stage.seen for a rule with value f.
+// note adds n to the counts in stage.seen for a rule with the value f. n is 1 for a new rule
+// and -1 for a removed one.
 func (s *subtable) note(f *openflow.Flow, n int) {
 	h := uint64(1)
 	for i := range s.stages[:len(s.stages)-1] {
@@ -212,7 +213,8 @@ type Visitor interface {
 	VisitWord(word int, mask uint64)
 }
 
-// prefixLookup caches the results of the tries for one look-up.
+// prefixLookup caches what the prefix tries say about one flow, for the subtables that one
+// look-up visits.
 type prefixLookup struct {
 	c     *classifier
 	f     *openflow.Flow
@@ -408,7 +410,7 @@ func (c *classifier) remove(r *Rule) {
 	}
 }
 
-// setMax sets the highest priority of subtable s and sorts it into the list.
+// setMax sets the highest priority of subtable s and moves s to its place in the sorted list.
 func (c *classifier) setMax(s *subtable, highest int) {
 	at := slices.Index(c.subtables, s)
 	c.subtables = slices.Delete(c.subtables, at, at+1)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ofproto has the OpenFlow tables of a switch: type Tables is those of one bridge,
-// with its groups, its meters and its map of Geneve options. It runs in the control process
-// and may allocate. Package openflow has the flows, their text and their wire format; package
-// xlate runs frames through the tables.
+// Package ofproto has the OpenFlow tables of a switch. The type Tables has the flow tables of
+// one bridge, its groups, its meters and its map of Geneve options. It runs in the control
+// process and may allocate. Package openflow has the flows, their text and their wire format;
+// package xlate runs frames through the tables.
 //
 // A change of several flows, groups or meters succeeds as a whole or changes nothing. A look-up
 // tells its Visitor which bits of the flow it has read. The slow twin of the classifier, in the

@@ -12,7 +12,7 @@ import (
 // Why is the reason of a rule's removal, as in OpenFlow's flow-removed message.
 type Why uint8
 
-// Reasons.
+// Reasons of a rule's removal.
 const (
 	NotRemoved Why = iota
 	WhyDeleted     // by a delete, or replaced by an add
@@ -30,8 +30,8 @@ func (w Why) String() string { return whyWords[w] }
 
 // TableConfig limits one table.
 type TableConfig struct {
-	// Limit is the largest number of rules in the table; 0: only the limit of the
-	// pipeline.
+	// Limit is the largest number of rules in the table; 0: only the limit of all tables
+	// (Limits.Rules) applies.
 	Limit int
 	// Evict lets an add at the limit remove another rule instead of failing. A rule may
 	// be evicted if its importance is lower than the new rule's. A rule of equal
@@ -49,7 +49,8 @@ func (p *Tables) Config(table uint8) (c TableConfig, rules int) {
 	return p.config[table], p.counts[table]
 }
 
-// makeRoom evicts a rule if the pipeline or the table is full, or returns an error.
+// makeRoom makes sure that one more rule fits into the table and into the limit of all tables.
+// At a limit it evicts a rule, or returns an error if it may not.
 func (b *bundle) makeRoom(table uint8, m *openflow.FlowMod) error {
 	p, c := b.p, &b.p.config[table]
 	if b.central {
@@ -68,8 +69,8 @@ func (b *bundle) makeRoom(table uint8, m *openflow.FlowMod) error {
 	return nil
 }
 
-// evict removes the next rule in the order of eviction. It returns false if no rule may
-// be evicted.
+// evict removes the next rule in the order of eviction from the table, or from all tables for
+// TableAll. It returns false if no rule may be evicted for the new rule of m.
 func (b *bundle) evict(table uint8, m *openflow.FlowMod) bool {
 	list, sorted := b.victims[table]
 	if !sorted {

@@ -9,8 +9,8 @@ type Finished struct {
 	Idle, Hard uint16
 }
 
-// ReduceTimeouts shortens the flow's timeouts to Idle and Hard, and reports whether
-// one has changed. It needs exclusive access to the pipeline.
+// ReduceTimeouts shortens the flow's timeouts to Idle and Hard, and reports whether one has
+// changed. It needs exclusive access to the tables.
 func (f *Finished) ReduceTimeouts() bool {
 	r := f.Rule
 	idle, hard := r.IdleTimeout, r.HardTimeout
@@ -18,7 +18,7 @@ func (f *Finished) ReduceTimeouts() bool {
 	return r.IdleTimeout != idle || r.HardTimeout != hard
 }
 
-// reduced returns the shorter of two timeouts. A value of 0 means no timeout.
+// reduced returns the shorter of two timeouts in seconds. A value of 0 means no timeout.
 func reduced(timeout, limit uint16) uint16 {
 	if limit == 0 || timeout != 0 && timeout < limit {
 		return timeout

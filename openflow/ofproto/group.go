@@ -9,8 +9,8 @@ import (
 	"weft/openflow"
 )
 
-// ApplyGroups applies all changes in mods, in order, or none and returns an
-// *ApplyError. Deleting a group also deletes the flows that name it. nowNS is
+// ApplyGroups applies all changes in mods, in order. If one fails, it makes no change and
+// returns an *ApplyError. Deleting a group also deletes the flows that name it. nowNS is
 // CLOCK_MONOTONIC.
 func (p *Tables) ApplyGroups(mods []openflow.GroupMod, nowNS uint64) (Changes, error) {
 	p.releaseSlots()
@@ -99,7 +99,8 @@ func refersTo(actions []openflow.Action, kind openflow.ActionKind, selected func
 	return false
 }
 
-// CheckReferences returns an error if actions name a missing group or meter.
+// CheckReferences returns an error if the actions name a group or meter that does not exist in
+// the bridge.
 func (p *Tables) CheckReferences(actions []openflow.Action) error {
 	var missing uint32
 	if refersTo(actions, openflow.ActGroup, func(id uint32) bool { missing = id; return p.groups[id] == nil }) {
@@ -126,8 +127,8 @@ func (p *Tables) Groups(id uint32) []*openflow.Group {
 	return list
 }
 
-// WatchesPorts reports whether the liveness of a port matters to a bucket of any group, or
-// to a bundle action of any flow.
+// WatchesPorts reports whether translations depend on the liveness of ports. They do if a
+// bucket of a group watches a port, or if a flow has a bundle action.
 func (p *Tables) WatchesPorts() bool { return p.watching || p.bundles > 0 }
 
 func watchesPorts(groups map[uint32]*openflow.Group) bool {

@@ -8,7 +8,7 @@ import (
 	"weft/openflow"
 )
 
-// GroupHit is a group, or one of its buckets, that a translation executed.
+// GroupHit is a group, or one of its buckets, that the translation of a frame executed.
 type GroupHit struct {
 	Group  *openflow.Group
 	Bucket int // -1: the group itself
@@ -25,8 +25,8 @@ type GroupStats struct {
 // BucketStats are the counters of one bucket.
 type BucketStats struct{ Packets, Bytes uint64 }
 
-// CreditGroups adds packets and bytes to the groups and buckets in hits that still
-// exist. It needs exclusive access to the pipeline.
+// CreditGroups adds packets and bytes to the groups and buckets in hits that still exist. It
+// needs exclusive access to the tables.
 func (p *Tables) CreditGroups(hits []GroupHit, packets, bytes uint64) {
 	for _, hit := range hits {
 		if p.groups[hit.Group.ID] != hit.Group {
@@ -43,7 +43,7 @@ func (p *Tables) CreditGroups(hits []GroupHit, packets, bytes uint64) {
 	}
 }
 
-// GroupStats returns the counters of a group.
+// GroupStats returns the counters of a group, or zeros if the group no longer exists.
 func (p *Tables) GroupStats(g *openflow.Group) GroupStats {
 	if kept := p.groupStats[g.ID]; kept != nil {
 		return *kept
@@ -61,7 +61,7 @@ func (p *Tables) MeterFlows() map[uint32]int { return p.flowsNaming(openflow.Act
 
 func (p *Tables) flowsNaming(kind openflow.ActionKind) map[uint32]int {
 	flows := make(map[uint32]int)
-	var named []uint32 // by one flow, which counts once
+	var named []uint32 // groups or meters that one flow names, perhaps repeatedly
 	for _, r := range p.rules {
 		if r == nil {
 			continue

@@ -4,7 +4,7 @@ package ofproto
 
 import "weft/openflow"
 
-// learnKey is the table and cookie of learned flows.
+// learnKey identifies the flows that a learn action adds, by their table and cookie.
 type learnKey struct {
 	table  uint8
 	cookie uint64
@@ -17,7 +17,7 @@ type learnGroup struct {
 	flows    int // number of flows with the key, learned or not
 }
 
-// MayLearn reports whether the learn action's limit allows flow m.
+// MayLearn reports whether the limit of the learn action that made flow m allows the flow.
 func (p *Tables) MayLearn(m *openflow.FlowMod) bool {
 	if m.LearnLimit == 0 {
 		return true
@@ -26,7 +26,8 @@ func (p *Tables) MayLearn(m *openflow.FlowMod) bool {
 	return g == nil || g.flows < int(m.LearnLimit) || p.tables[m.Table].find(m.Match, m.Priority) != nil
 }
 
-// noteActions adds n to the pipeline's counts for each learn and bundle action of a rule.
+// noteActions adds n to the tables' counts for each learn and bundle action of a rule. n is 1
+// for an added rule and -1 for a removed one.
 func (p *Tables) noteActions(actions []openflow.Action, n int) {
 	for i := range actions {
 		a := &actions[i]
@@ -63,14 +64,16 @@ func (p *Tables) noteActions(actions []openflow.Action, n int) {
 	}
 }
 
-// noteLearner adds n to the number of rules that the frames of rule r's port have taught.
+// noteLearner adds n to the number of learned rules of the port whose frame caused rule r, if
+// one did.
 func (p *Tables) noteLearner(r *Rule, n int) {
 	if r.learner != 0 {
 		p.common.learned.Add(r.learner, n)
 	}
 }
 
-// noteLearned adds n to the number of flows with rule r's table and cookie.
+// noteLearned adds n to the number of flows with rule r's table and cookie, if a learn action
+// with a limit or delete_learned uses that pair.
 func (p *Tables) noteLearned(r *Rule, n int) {
 	if g := p.learned[learnKey{r.Table, r.Cookie}]; g != nil {
 		g.flows += n
@@ -95,15 +98,15 @@ func (p *Tables) takeOrphans(remove func(*Rule)) {
 	p.orphans = nil
 }
 
-// Learned reports whether the tables have the learned flow m with equal cookie and
-// actions.
+// Learned reports whether the tables already have the flow m of a learn action, with the same
+// cookie and actions.
 func (p *Tables) Learned(m *openflow.FlowMod) bool {
 	r := p.tables[m.Table].find(m.Match, m.Priority)
 	return r != nil && r.Cookie == m.NewCookie && equalLearned(r.Actions, m.Actions)
 }
 
-// ApplyLearned adds learned flows, in order, like Apply. It skips existing flows.
-// refused is the number of refused flows.
+// ApplyLearned adds the flows of learn actions, in order. Unlike Apply, it skips existing flows
+// and goes on after a refused one. The result refused is the number of refused flows.
 func (p *Tables) ApplyLearned(mods []openflow.FlowMod, nowNS uint64) (c Changes, refused int) {
 	p.releaseSlots()
 	b := bundle{p: p, nowNS: nowNS}

@@ -9,16 +9,17 @@ import (
 	"weft/openflow"
 )
 
-// meterTable holds the meters and allocates the slots of their bands.
+// meterTable holds the meters of a bridge and allocates a slot for each band. The slot is the
+// index of the band's token bucket.
 type meterTable struct {
 	meters map[uint32]*openflow.Meter
 	free   []uint32
 	next   uint32
 }
 
-// ApplyMeters applies all changes in mods, in order, or none and returns an
-// *ApplyError. Deleting a meter also deletes the flows that name it. changedMeters has the
-// new and the modified meters. nowNS is CLOCK_MONOTONIC.
+// ApplyMeters applies all changes in mods, in order. If one fails, it makes no change and
+// returns an *ApplyError. Deleting a meter also deletes the flows that name it. changedMeters
+// has the new and the modified meters. nowNS is CLOCK_MONOTONIC.
 func (p *Tables) ApplyMeters(mods []openflow.MeterMod, nowNS uint64) (c Changes, changedMeters []*openflow.Meter, err error) {
 	p.releaseSlots()
 	t := meterTable{maps.Clone(p.meters), slices.Clone(p.common.meterSlots.free), p.common.meterSlots.next}

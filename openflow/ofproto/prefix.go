@@ -22,7 +22,8 @@ type prefixField struct {
 	steps []uint8
 }
 
-// prefixFields lists the fields with a trie, in the order of the stages.
+// prefixFields lists the fields with a trie, addresses of tunnels first, in the order of the
+// search stages.
 var prefixFields = [...]prefixField{
 	{flowtable.WTunIPv4, 32, 32, steps32}, {flowtable.WTunIPv4, 0, 32, steps32},
 	{flowtable.WTunIPv6Src, 0, 128, steps128}, {flowtable.WTunIPv6Dst, 0, 128, steps128},

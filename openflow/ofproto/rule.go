@@ -8,26 +8,26 @@ import "weft/openflow"
 // changes the counters and UsedNS. Finished.ReduceTimeouts shortens the timeouts. All
 // other fields are constant.
 type Rule struct {
-	// Slot is the rule's index in the pipeline. The slot of a removed rule is free
+	// Slot is the rule's index in the bridge's list of rules. The slot of a removed rule is free
 	// after the next Apply or Expire.
 	Slot                     uint32
 	Table                    uint8
-	Bridge                   uint8 // number of the pipeline's bridge
+	Bridge                   uint8 // number of the rule's bridge
 	Priority                 uint16
 	IdleTimeout, HardTimeout uint16 // seconds, 0: none
 	Importance               uint16
 	Flags                    openflow.Flags
-	// AddFlags are the flags of the add that say how to add: CheckOverlap and ResetCounts.
-	// Statistics of OpenFlow 1.3 and later show them with Flags, as in Open vSwitch.
+	// AddFlags are the flags that only controlled how the rule was added: CheckOverlap and
+	// ResetCounts. Statistics of OpenFlow 1.3 and later show them with Flags, as in Open vSwitch.
 	AddFlags openflow.Flags
 	// Removed is true once the rule has left its table.
 	Removed bool
 	Why     Why // reason of its removal
 	// conjunctive is true if Actions has conjunctions.
 	conjunctive bool
-	// learner is the port whose frame has taught the rule; 0: none.
+	// learner is the port with the frame for which a learn action added the rule; 0: none.
 	learner uint32
-	// Row is the number that control gives the rule.
+	// Row is the number that control gives the rule in the counters' shared memory.
 	Row     uint32
 	Cookie  uint64
 	Match   openflow.PackedMatch
@@ -42,8 +42,8 @@ type Rule struct {
 	next *Rule // next rule in the classifier with the same hash
 }
 
-// Credit adds packets and bytes to the counters of r. usedNS is the time of the last
-// packet (CLOCK_MONOTONIC). It needs exclusive access to the pipeline.
+// Credit adds packets and bytes to the counters of r. usedNS is the time of the last packet
+// (CLOCK_MONOTONIC). It needs exclusive access to the tables.
 func (r *Rule) Credit(packets, bytes, usedNS uint64) {
 	r.Packets += packets
 	r.Bytes += bytes

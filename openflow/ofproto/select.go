@@ -20,7 +20,7 @@ func (p *Tables) Select(filter *openflow.FlowMod) []*Rule {
 	return rules
 }
 
-// selectRules returns the rules that the modify or delete m affects.
+// selectRules returns the rules that m selects if it is a modify, a delete or a filter.
 func (p *Tables) selectRules(m *openflow.FlowMod) []*Rule {
 	var found []*Rule
 	if m.Command == openflow.ModifyStrict || m.Command == openflow.DeleteStrict {
@@ -52,7 +52,8 @@ func outputsTo(actions []openflow.Action, port uint32) bool {
 	return false
 }
 
-// scanSlots is the number of slots that one call of Scan visits at most.
+// scanSlots limits the slots that one call of Scan visits, so that the caller's lock is not
+// held for long.
 const scanSlots = 4096
 
 // Scan calls the function visit for the rules that filter selects, starting at startSlot. It
@@ -88,13 +89,13 @@ type Selector struct {
 	words  []selectorWord
 }
 
-// selectorWord is a word of the filter's match with a mask that is not 0.
+// selectorWord is a word of the filter's match in which the mask is not 0.
 type selectorWord struct {
 	word        int
 	value, mask uint64
 }
 
-// NewSelector makes the Selector of a filter.
+// NewSelector makes the Selector of a filter, which the caller may then change.
 func NewSelector(filter *openflow.FlowMod) *Selector {
 	s := &Selector{filter: *filter}
 	within := filter.Match.Unpack()
@@ -106,7 +107,8 @@ func NewSelector(filter *openflow.FlowMod) *Selector {
 	return s
 }
 
-// Selects reports whether the filter selects the rule, whose match, unpacked, is unpackedMatch.
+// Selects reports whether the filter selects rule r. unpackedMatch is the rule's match,
+// unpacked.
 func (s *Selector) Selects(r *Rule, unpackedMatch *openflow.Match) bool {
 	if s.filter.Table != openflow.TableAll && s.filter.Table != r.Table {
 		return false

@@ -27,8 +27,8 @@ func ParseSortKey(text string) (SortKey, error) {
 	return SortKey{id, falling}, nil
 }
 
-// SortRules sorts rules by the keys, the first one first. Rules that do not match a
-// field come last, in both directions.
+// SortRules sorts rules by the first key, then by the second, and so on. Rules that do not
+// match a key's field come last, in both directions.
 func SortRules(rules []*Rule, keys []SortKey) {
 	slices.SortStableFunc(rules, func(a, b *Rule) int {
 		for _, k := range keys {

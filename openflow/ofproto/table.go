@@ -8,13 +8,13 @@ import (
 	"weft/openflow"
 )
 
-// Limits has the limits that the pipelines of all bridges share.
+// Limits has the limits that the Tables of all bridges share.
 type Limits struct {
 	Rules int // rules in all tables; 0: DefaultRules
 }
 
-// Changes lists the rules that an Apply has added, modified and removed. A replaced
-// rule is in Removed.
+// Changes lists the rules that a call of Apply, or of a method like it, has added, modified and
+// removed. A rule that an add replaced is in Removed.
 type Changes struct {
 	Added, Modified, Removed []*Rule
 }
@@ -24,8 +24,8 @@ type Changes struct {
 type Tables struct {
 	tables     [openflow.Tables]classifier
 	rules      []*Rule  // index: slot
-	free       []uint32 // slots that can be used again
-	leaving    []uint32 // slots of removed rules, which are free from the next change on
+	free       []uint32 // unused slots
+	leaving    []uint32 // slots of removed rules, which become free at the next change
 	count      int
 	common     *common
 	bridge     uint8
@@ -36,8 +36,8 @@ type Tables struct {
 	watching   bool                   // at least one group watches a port
 	bundles    int                    // number of bundle actions of all rules
 	meters     map[uint32]*openflow.Meter
-	// counts for each table and cookie of learn actions that have a limit or
-	// delete_learned
+	// learned has the counts for each table and cookie of learn actions that have a limit or
+	// delete_learned.
 	learned    map[learnKey]*learnGroup
 	orphans    []learnKey // tables and cookies whose last learn action with delete_learned is gone
 	generation uint64
@@ -57,9 +57,10 @@ type TableLookups struct {
 	Matched uint64 // found a flow
 }
 
-// CreditLookups counts the look-ups of packets: one for each of rules and one for each
-// table in missed. It ignores rules and tables of other bridges. It needs exclusive access
-// to the pipeline.
+// CreditLookups counts the look-ups of packets that took the same way through the tables. Each
+// of rules was found by a look-up, and each table in missed had none for the packets.
+// CreditLookups ignores rules and tables of other bridges. It needs exclusive access to the
+// tables.
 func (p *Tables) CreditLookups(rules []*Rule, missed []BridgeTable, packets uint64) {
 	for _, r := range rules {
 		if r.Bridge == p.bridge {
@@ -74,7 +75,7 @@ func (p *Tables) CreditLookups(rules []*Rule, missed []BridgeTable, packets uint
 	}
 }
 
-// Lookups returns the look-ups of a table.
+// Lookups returns the number of look-ups in a table.
 func (p *Tables) Lookups(table uint8) TableLookups { return p.lookups[table] }
 
 // NewTables returns tables without rules.
@@ -136,36 +137,36 @@ func (p *Tables) Expire(nowNS uint64) []*Rule {
 	return gone
 }
 
-// Bridge returns the number of the pipeline's bridge.
+// Bridge returns the number of the bridge that the tables belong to.
 func (p *Tables) Bridge() uint8 { return p.bridge }
 
-// Lookup returns the rule of a table that matches the flow f with the highest priority, or
-// nil. conj is the ID of the conjunction through which the rule matches; 0: the rule matches
-// alone. Lookup tells v which bits of f it has used.
+// Lookup returns the rule of a table that matches the flow f with the highest priority, or nil.
+// conj is the ID of the conjunction through which the rule matches; 0: the rule matches alone.
+// Lookup calls v with the bits of f that it has used.
 func (p *Tables) Lookup(table uint8, f *openflow.Flow, v Visitor) (r *Rule, conj uint32) {
 	return p.tables[table].lookup(f, v)
 }
 
 // SendExceptions decides which exceptional frames go to the controller. wantMisses applies to
 // frames that match no flow. wantExpired applies to frames whose TTL dec_ttl finds expired. If
-// the argument is false, the pipeline drops these frames. OpenFlow 1.0 sends misses to the
-// controller; later versions drop them.
+// the argument is false, these frames are dropped. OpenFlow 1.0 sends misses to the controller;
+// later versions drop them.
 func (p *Tables) SendExceptions(wantMisses, wantExpired bool) {
 	p.missToController, p.expiredToController = wantMisses, wantExpired
 	p.generation++
 }
 
-// Fragments says how look-ups treat fragments of IP frames. The values are those of
+// Fragments is the way in which look-ups treat fragments of IP frames. The values are those of
 // OFPC_FRAG_* and of Open vSwitch's NX_MATCH on the wire.
 type Fragments uint8
 
 const (
-	// FragmentsNormal: tp_src, tp_dst and the ICMP fields of all fragments are 0, also those
-	// of the first one, so all fragments of a datagram match the same flows.
+	// FragmentsNormal makes tp_src, tp_dst and the ICMP fields of all fragments 0, also those of
+	// the first fragment. All fragments of a datagram then match the same flows.
 	FragmentsNormal Fragments = 0
-	// FragmentsDrop: no look-up finds a flow, the frame is dropped.
+	// FragmentsDrop drops fragments: no look-up finds a flow for them.
 	FragmentsDrop Fragments = 1
-	// FragmentsNXMatch: the first fragment has its ports, later ones have 0.
+	// FragmentsNXMatch gives the first fragment its own ports. Later fragments have ports of 0.
 	FragmentsNXMatch Fragments = 3
 )
 

@@ -8,10 +8,11 @@ import (
 	"weft/openflow"
 )
 
-// TLVs returns the TLV map of the bridge.
+// TLVs returns the bridge's map from Geneve options to the fields tun_metadata. It needs no
+// lock.
 func (p *Tables) TLVs() *openflow.TLVMap { return p.tlvs.Load() }
 
-// keepsTLVs returns an error if the map nextMap lacks a field that a flow or a group uses.
+// keepsTLVs returns an error if nextMap lacks a field tun_metadata that a flow or a group uses.
 func (p *Tables) keepsTLVs(nextMap *openflow.TLVMap) error {
 	var gone uint64
 	for i := range openflow.TLVFields {
@@ -28,8 +29,8 @@ func (p *Tables) keepsTLVs(nextMap *openflow.TLVMap) error {
 	return nil
 }
 
-// ChangeTLVs changes the TLV map of the bridge. The caller has exclusive access to the
-// pipeline. After an error (*CodedError) nothing has changed.
+// ChangeTLVs changes the TLV map of the bridge. The caller has exclusive access to the tables.
+// After an error (*CodedError) nothing has changed.
 func (p *Tables) ChangeTLVs(mod *openflow.TLVMod) error {
 	next, err := p.TLVs().Changed(mod)
 	if err != nil {
@@ -53,7 +54,8 @@ func (p *Tables) checkTLVs(m *openflow.FlowMod) error {
 	return p.sameMappings(match.Mask[openflow.WTLVs]|openflow.UsedTLVs(m.Actions), m.TLVs)
 }
 
-// checkGroupTLVs is checkTLVs for a change of a group.
+// checkGroupTLVs refuses a change of a group in the cases in which checkTLVs refuses a change
+// of a flow.
 func (p *Tables) checkGroupTLVs(m *openflow.GroupMod) error {
 	if m.TLVs == nil || m.Command == openflow.GroupDelete {
 		return nil
@@ -61,8 +63,8 @@ func (p *Tables) checkGroupTLVs(m *openflow.GroupMod) error {
 	return p.sameMappings(m.Group.UsedTLVs(), m.TLVs)
 }
 
-// sameMappings returns an error if a used field tun_metadata, given by its bit, has another
-// mapping in the bridge than in the earlier map.
+// sameMappings returns an error if the bridge now maps a field tun_metadata differently than
+// the earlier map does. "used" has a bit for each field to compare.
 func (p *Tables) sameMappings(used uint64, earlier *openflow.TLVMap) error {
 	for ; used != 0; used &= used - 1 {
 		id := openflow.FTunMetadata + openflow.FieldID(bits.TrailingZeros64(used))
