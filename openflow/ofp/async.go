@@ -6,9 +6,9 @@ import (
 	of "weft/openflow"
 )
 
-// AsyncConfig says which asynchronous messages a controller gets: for each kind of
-// message, a bit for each reason. Index 0 is for the roles equal and master, index 1
-// for the role slave.
+// AsyncConfig selects the asynchronous messages that a controller gets: a bit for each reason
+// of a packet_in, port_status and flow_removed. Index 0 is for the roles equal and master,
+// index 1 for the role slave.
 type AsyncConfig struct {
 	PacketIn, PortStatus, FlowRemoved [2]uint32
 }
@@ -25,15 +25,15 @@ func DefaultAsync(v Version) AsyncConfig {
 	return c
 }
 
-// properties returns the masks in the order of OpenFlow 1.4's properties: for slave,
-// then for master and equal.
+// properties returns the masks of c; the index is the type of OpenFlow 1.4's property (6.3.6 of
+// OpenFlow 1.5): for each message first the mask for slave, then that for master and equal.
 func (c *AsyncConfig) properties() []*uint32 {
 	return []*uint32{&c.PacketIn[1], &c.PacketIn[0], &c.PortStatus[1], &c.PortStatus[0], &c.FlowRemoved[1], &c.FlowRemoved[0]}
 }
 
-// DecodeSetAsync decodes a request that changes which asynchronous messages a
-// controller gets. oldConfig is the present configuration: the form of OpenFlow 1.4 and later
-// changes only the properties that it names.
+// DecodeSetAsync decodes a request that changes which asynchronous messages a controller gets.
+// oldConfig is the present configuration. A request of OpenFlow 1.4 or later changes only the
+// properties that it names.
 func DecodeSetAsync(r *Request, oldConfig AsyncConfig) (c AsyncConfig, err error) {
 	b := reader{b: r.Body, tlvs: r.TLVs}
 	if r.Kind == NXSetAsync || r.Kind == SetAsync && r.Version == v13 {
@@ -61,7 +61,7 @@ func DecodeSetAsync(r *Request, oldConfig AsyncConfig) (c AsyncConfig, err error
 	return c, nil
 }
 
-// AppendAsyncReply appends the reply to a get_async request.
+// AppendAsyncReply appends the reply to a get_async request to b, with the configuration c.
 func AppendAsyncReply(b []byte, r *Request, c AsyncConfig) []byte {
 	start := len(b)
 	b = Begin(b, r.Version, TypeAsyncReply, r.XID)

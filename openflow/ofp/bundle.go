@@ -24,8 +24,8 @@ const (
 	BundleOrdered = 2
 )
 
-// BundleMessage is a decoded bundle_control or bundle_add_message. Inner is the message
-// to add.
+// BundleMessage is a decoded bundle_control or bundle_add_message. Only the latter has an
+// Inner, the message to add to the bundle.
 type BundleMessage struct {
 	ID    uint32
 	Type  BundleType
@@ -33,7 +33,8 @@ type BundleMessage struct {
 	Inner []byte
 }
 
-// DecodeBundle decodes a bundle_control or a bundle_add_message.
+// DecodeBundle decodes a bundle_control or a bundle_add_message. The result shares memory with
+// the request.
 func DecodeBundle(r *Request) (m BundleMessage, err error) {
 	b := reader{b: r.Body, tlvs: r.TLVs}
 	m.ID, m.Type, m.Flags = b.u32(), BundleType(b.u16()), b.u16()
@@ -56,7 +57,8 @@ func DecodeBundle(r *Request) (m BundleMessage, err error) {
 	return m, nil
 }
 
-// AppendBundleReply appends the reply to a bundle_control.
+// AppendBundleReply appends the reply to the bundle_control message m. OpenFlow 1.3 uses ONF's
+// extension.
 func AppendBundleReply(b []byte, r *Request, m *BundleMessage) []byte {
 	start := len(b)
 	if r.Version == v13 {

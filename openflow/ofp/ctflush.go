@@ -8,8 +8,8 @@ import (
 	of "weft/openflow"
 )
 
-// CTMatch selects tracked connections, for Nicira's request ct_flush. A connection must
-// match every part that is set.
+// CTMatch selects tracked connections, for Nicira's request ct_flush. A connection must match
+// every field that is set.
 type CTMatch struct {
 	Zone             *uint16
 	Mark, MarkMask   uint32

@@ -4,11 +4,11 @@
 // with the extensions of Nicira that ovs-ofctl uses. Package openflow encodes and decodes
 // the matches and actions within them.
 //
-// A message is a []byte with its header. Identify finds its Kind in the table of
-// messages (kinds.go). The Decode functions take the body that Identify returns. The
-// Append functions append to a []byte that Begin has begun; End writes the length.
+// A message is a []byte with its header. Identify finds its Kind in the table of messages
+// (kinds.go). The Decode functions take the body that Identify returns. The Append functions
+// append a message, or one entry of a Reply, to a []byte.
 //
-// Every length that a message states is checked against the bytes that are there. The
-// errors of Decode functions are *openflow.CodedError; AppendError makes the error
-// message of them.
+// Every length that a message states is checked against the bytes that the message has. The
+// errors of Decode functions are *openflow.CodedError; AppendError makes the error message of
+// them.
 package ofp

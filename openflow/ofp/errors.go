@@ -6,8 +6,8 @@ import (
 	of "weft/openflow"
 )
 
-// errorNumber is the type and code of an error in a range of OpenFlow versions. vendor
-// 0 is OpenFlow itself. Nicira's errors for OpenFlow 1.0 have a type and a code. All
+// errorNumber is the type and code of an error in a range of OpenFlow versions. For the errors
+// of OpenFlow itself, vendor is 0. Nicira's errors for OpenFlow 1.0 have a type and a code. All
 // other experimenters' errors have only a type.
 type errorNumber struct {
 	first, last Version
@@ -22,8 +22,8 @@ const (
 	v15 = of.Version15
 )
 
-// inAllVersions returns the numbers of an error that has the same type and code in
-// every version. For an error that OpenFlow 1.0 lacks, use the function later.
+// inAllVersions returns the numbers of an error that has the same type and code in every
+// version. For an error that OpenFlow 1.0 lacks, use the function named later.
 func inAllVersions(kind, code uint16) []errorNumber { return []errorNumber{{v10, v15, 0, kind, code}} }
 
 func later(kind, code uint16) []errorNumber { return []errorNumber{{v13, v15, 0, kind, code}} }
@@ -40,12 +40,13 @@ func onf13(number, kind, code uint16) []errorNumber {
 	return []errorNumber{{v13, v13, onf, number, 0}, {v14, v15, 0, kind, code}}
 }
 
-// nxProp is an error of properties.
+// nxProp returns the numbers of an error in a property: Nicira's in OpenFlow 1.0, and the error
+// type 14 (OFPET_BAD_PROPERTY) from OpenFlow 1.4 on.
 func nxProp(nxKind, nxCode, kind13, code13, code uint16) []errorNumber {
 	return []errorNumber{{v10, v10, nicira, nxKind, nxCode}, {v13, v13, 0, kind13, code13}, {v14, v15, 0, 14, code}}
 }
 
-// nxTLV is an error of tun_metadata fields or of their map.
+// nxTLV returns Nicira's numbers of an error about tun_metadata fields or their map.
 func nxTLV(code10, kind uint16) []errorNumber {
 	return []errorNumber{{v10, v10, nicira, 1, code10}, {v13, v15, nicira, kind, 0}}
 }
@@ -114,7 +115,8 @@ var errorNumbers = [of.ErrorCodes][]errorNumber{
 	of.ErrTLVAlreadyMapped: nxTLV(531, 20), of.ErrTLVDupEntry: nxTLV(532, 21), of.ErrTLVInUse: nxTLV(537, 38), of.ErrFlowInvalidTLV: nxTLV(536, 37),
 }
 
-// unencodable has the numbers that stand for an error that a version does not have.
+// unencodable has the numbers that stand for an error for which the version has none (Open
+// vSwitch's NXBRC_UNENCODABLE_ERROR).
 var unencodable = []errorNumber{{v10, v10, nicira, 1, 521}, {v13, v15, nicira, 10, 0}}
 
 // errorNumberOf returns the type and code of an error in a version of OpenFlow.
@@ -136,12 +138,13 @@ const errorData = 64
 // Types of errors with an experimenter.
 const (
 	errorExperimenter = 0xffff
-	// type of vendor errors in OpenFlow 1.0; the body is vendor (32 bits), type (16)
-	// and code (16)
+	// errorNicira10 is the type of vendor errors in OpenFlow 1.0. The body is vendor (32 bits),
+	// type (16) and code (16).
 	errorNicira10 = 0xb0c2
 )
 
-// AppendError appends the error message about a request.
+// AppendError appends the error message about a request. It repeats the request's xid and first
+// bytes.
 func AppendError(b []byte, v Version, code of.ErrorCode, request []byte) []byte {
 	start, n := len(b), errorNumberOf(code, v)
 	b = Begin(b, v, TypeError, be.Uint32(request[4:]))

@@ -68,7 +68,8 @@ func decodeNXFlowMod(r *Request, tableInCommand bool) (mod of.FlowMod, err error
 	return finish10(r, mod, m, command, tableInCommand, buffer, outPort, flags, b.b)
 }
 
-// finish10 completes the decoding of a flow_mod of OpenFlow 1.0.
+// finish10 decodes the fields that both forms of OpenFlow 1.0's flow_mod have: the standard
+// form and Nicira's.
 func finish10(r *Request, mod of.FlowMod, m of.Match, command uint16, tableInCommand bool, buffer uint32, outPort, flags uint16, actions []byte) (of.FlowMod, error) {
 	mod.Table = of.TableAll
 	if tableInCommand {
@@ -159,8 +160,7 @@ func setFlags(mod *of.FlowMod, flags uint16, v Version) error {
 	return nil
 }
 
-// withActions decodes the actions of a flow_mod and completes mod. A delete has no
-// actions.
+// withActions decodes the actions of a flow_mod and packs its match m. A delete has no actions.
 func withActions(mod *of.FlowMod, m *of.Match, r *Request, b []byte) (of.FlowMod, error) {
 	c := of.ActionContext{Version: r.Version, Match: m, Table: mod.Table, TLVs: r.TLVs}
 	var err error

@@ -135,8 +135,8 @@ func oxs(b []byte, field, length uint8) []byte {
 	return append(be.AppendUint16(b, oxsClass), field<<1, length)
 }
 
-// beginOXS appends the header of a list of OpenFlow 1.5 statistics fields. endOXS later
-// writes their length into the header.
+// beginOXS appends the header of a list of OpenFlow 1.5 statistics fields. endOXS later writes
+// the list's length into the header.
 func beginOXS(b []byte) []byte { return zeros(b, 4) }
 
 func endOXS(b []byte, start int) []byte {
@@ -152,7 +152,8 @@ func appendOXS(b []byte, now uint64, rule *ofproto.Rule) []byte {
 	return endOXS(be.AppendUint64(oxs(b, oxsBytes, 8), rule.Bytes), start)
 }
 
-// AppendAggregate appends the body of a reply with the sums of flow statistics.
+// AppendAggregate appends the body of a reply to an aggregate request: packets, bytes and flows
+// are sums over the selected flows.
 func AppendAggregate(b []byte, r *Request, packets, bytes uint64, flows uint32) []byte {
 	if r.Version >= v15 {
 		start := len(b)
@@ -163,11 +164,11 @@ func AppendAggregate(b []byte, r *Request, packets, bytes uint64, flows uint32) 
 	return zeros(be.AppendUint32(be.AppendUint64(be.AppendUint64(b, packets), bytes), flows), 4)
 }
 
-// reasons has the numbers that flow_removed messages use for the reason.
+// reasons has the reason's number in a flow_removed message (OpenFlow 1.5, 7.4.2).
 var reasons = map[ofproto.Why]uint8{ofproto.WhyIdle: 0, ofproto.WhyHard: 1, ofproto.WhyDeleted: 2, ofproto.WhyGroup: 3, ofproto.WhyMeter: 4, ofproto.WhyEvicted: 5}
 
-// RemovedReason returns the number of the reason why a flow left its table. If the
-// version lacks the reason, the number is that of "delete".
+// RemovedReason returns the number with which a flow_removed message gives the reason why a
+// flow left its table. If the version lacks the reason, the number is that of "delete".
 func RemovedReason(v Version, reason ofproto.Why) uint8 {
 	n := reasons[reason]
 	if v < v14 && n > 3 || v == v10 && n > 2 {

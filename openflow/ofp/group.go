@@ -39,8 +39,8 @@ type GroupChange struct {
 var groupCommands = map[uint16]of.GroupCommand{groupAdd: of.GroupAdd, groupModify: of.GroupModify, groupDelete: of.GroupDelete,
 	groupInsert: of.GroupModify, groupRemove: of.GroupModify, groupAddOr: of.GroupPut}
 
-// modern reports whether a group message has the form of OpenFlow 1.5. In OpenFlow 1.0,
-// Nicira's messages have this form, too.
+// modern reports whether a group message has the form of OpenFlow 1.5. Nicira's group messages
+// for OpenFlow 1.0 have this form, too.
 func modern(r *Request) bool { return r.Version >= v15 || r.Version == v10 }
 
 // DecodeGroupMod decodes a group_mod, a change of the group table.
@@ -76,7 +76,7 @@ func DecodeGroupMod(r *Request) (c GroupChange, err error) {
 		return c, err
 	}
 	if c.Insert {
-		g.Type = of.GroupAll // the group's own type counts
+		g.Type = of.GroupAll // buckets are inserted into an existing group, whose type this request does not know
 	}
 	hashed, err := decodeGroupProperties(&g, props)
 	if err != nil {
@@ -134,7 +134,7 @@ func decodeBucket(b *reader, r *Request, kind of.GroupType, number uint32) (of.B
 			}
 			b.b = rest
 			switch {
-			case prop == 0 && len(body) >= 2: // with 2 bytes of padding
+			case prop == 0 && len(body) >= 2: // the weight, with 2 bytes of padding
 				k.Weight = be.Uint16(body)
 			case prop == 1 && len(body) == 4:
 				watch = be.Uint32(body)
@@ -168,8 +168,8 @@ func decodeBucket(b *reader, r *Request, kind of.GroupType, number uint32) (of.B
 	return k, err
 }
 
-// The group property that has the selection method (Netronome's extension): the
-// vendor's number, the property's number, and the length of the method's name in bytes.
+// The property with the selection method of a group is Netronome's extension. The numbers are
+// the vendor's, the property's, and the length of the method's name in bytes.
 const (
 	netronome       = 0x0000154d
 	selectionMethod = 1

@@ -41,7 +41,7 @@ func ReadHeader(b []byte) Header {
 // ErrBadLength is the error for a message whose header states a length below HeaderLen.
 var ErrBadLength = errors.New("a message states a length below 8")
 
-// ReadMessage reads one message from r. It stores the message in buf if it fits there,
+// ReadMessage reads one message from r. It stores the message in buf if the capacity suffices,
 // and otherwise in a new slice.
 func ReadMessage(r io.Reader, buf []byte) ([]byte, error) {
 	var head [HeaderLen]byte
@@ -89,11 +89,11 @@ func text(b []byte, s string, n int) []byte {
 	return zeros(append(b, s...), n-len(s))
 }
 
-// reader reads numbers from the body of a message. If the body is too short, it returns
-// zeros and err returns an error.
+// reader reads numbers from the body of a message. A read beyond the body's end returns zeros,
+// and err then returns an error, so that a decoder checks only once.
 type reader struct {
 	b     []byte
-	tlvs  *of.TLVMap // for matches
+	tlvs  *of.TLVMap // the map that matches with tun_metadata fields need
 	short bool
 }
 
@@ -121,7 +121,8 @@ func (r *reader) padded(n int) []byte {
 	return v
 }
 
-// err returns an error if the body was too short. body says in the error what was read.
+// err returns an error if a read went beyond the end of the body. The argument body names the
+// message in the error's text.
 func (r *reader) err(body string) error {
 	if r.short {
 		return coded(of.ErrBadRequestLen, "%s: a message is too short", body)

@@ -71,8 +71,8 @@ const (
 	Kinds // number of kinds
 )
 
-// Type numbers in message headers. If a number changed, the name has the version from
-// which the number holds.
+// Type numbers in message headers of OpenFlow 1.3 and later. If OpenFlow 1.0 has another
+// number, the comment says so.
 const (
 	TypeHello        = 0
 	TypeError        = 1
@@ -96,18 +96,19 @@ const (
 	onf    = 0x4f4e4600
 )
 
-// messageClass says which header of a message has its type: the message's own, an
-// experimenter's or a multipart header.
+// messageClass tells which header holds the type of a message: the message's own header, an
+// experimenter header or a multipart header.
 type messageClass uint8
 
 const (
-	plain messageClass = iota // in the header
+	plain messageClass = iota // the type is in the message's own header
 	experimenter
 	multipart
 	multipartExperimenter
 )
 
-// message is one row of the table of message kinds.
+// message is one row of the table of message kinds: the versions that have the kind, and the
+// numbers that identify it in the headers.
 type message struct {
 	kind        Kind
 	first, last Version
@@ -160,7 +161,7 @@ var messages = []message{
 	{GroupFeatures, of.Version10, of.Version10, multipartExperimenter, nicira, 9},
 }
 
-// messageKey has what identifies the kind of a message: the numbers in its headers.
+// messageKey has the numbers in a message's headers that identify its kind.
 type messageKey struct {
 	version        Version
 	class          messageClass
@@ -177,7 +178,7 @@ var kindOf = func() map[messageKey]Kind {
 	return index
 }()
 
-// multipartType returns the type of multipart requests and replies.
+// multipartType returns the types that the headers of multipart requests and replies have.
 func multipartType(v Version) (request, reply uint8) {
 	if v == of.Version10 {
 		return 16, 17
@@ -190,13 +191,13 @@ type Request struct {
 	Header
 	Kind    Kind
 	Message []byte // the whole message
-	// the part after the message's headers: its own, the experimenter's and the
-	// multipart header
+	// Body is the part after the headers: the message's own, the experimenter's and the multipart
+	// header. It shares the bytes of Message.
 	Body []byte
 	// More is true if the next message continues this multipart request.
 	More bool
-	// TLVs is the bridge's TLV map, for the fields tun_metadata in the request and its
-	// reply.
+	// TLVs is the bridge's TLV map, which the fields tun_metadata in the request and its reply
+	// need. The caller of Identify sets it.
 	TLVs *of.TLVMap
 	key  messageKey
 }

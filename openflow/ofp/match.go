@@ -19,8 +19,8 @@ func appendMatch(b []byte, m *of.Match, v Version, tlvs *of.TLVMap) []byte {
 	return pad(b, start)
 }
 
-// appendNXM appends a match that consists of NXM fields, with padding. It returns the
-// length without padding.
+// appendNXM appends a match that consists of NXM fields (Nicira's extended match, for OpenFlow
+// 1.0), with padding. It also returns the match's length in bytes without padding.
 func appendNXM(b []byte, m *of.Match, tlvs *of.TLVMap) ([]byte, uint16) {
 	start := len(b)
 	b = of.AppendMatch(b, m, v10, tlvs)

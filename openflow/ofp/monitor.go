@@ -15,15 +15,15 @@ const (
 	MonitorDelete  = 1 << 2
 	MonitorModify  = 1 << 3
 	MonitorActions = 1 << 4
-	MonitorOwn     = 1 << 5 // the controller's own changes also give events with all details
+	MonitorOwn     = 1 << 5 // events about the controller's own changes have all details, too
 	monitorOnlyOwn = 1 << 6 // OpenFlow 1.4 and later
 )
 
-// MonitorOnlyOwn is the flag of OpenFlow 1.4 for the controller's own changes alone. Open
-// vSwitch takes it like MonitorOwn.
+// MonitorOnlyOwn is OpenFlow 1.4's flag for events about the controller's own changes alone.
+// Open vSwitch treats it like MonitorOwn.
 const MonitorOnlyOwn = monitorOnlyOwn
 
-// Monitor is a request for events about flows. Select says which flows.
+// Monitor is a request for events about flows. Select is the filter of the flows.
 type Monitor struct {
 	ID     uint32
 	Flags  uint16
@@ -136,9 +136,8 @@ func eventNumber(v Version, e FlowEvent) uint16 {
 	return uint16(max(e, FlowAdded) - 1)
 }
 
-// AppendFlowUpdate appends an event of a flow monitor to a reply. For a FlowDeleted it
-// includes the reason rule.Why. If actions is false, the event does not include the
-// flow's actions.
+// AppendFlowUpdate appends an event of a flow monitor to a reply. A FlowDeleted includes the
+// reason rule.Why. The argument actions says whether the event includes the flow's actions.
 func AppendFlowUpdate(b []byte, v Version, e FlowEvent, rule *ofproto.Rule, actions bool, tlvs *of.TLVMap) []byte {
 	start, m := len(b), rule.Match.Unpack()
 	reason := uint8(0)
@@ -178,15 +177,15 @@ func AppendFlowUpdate(b []byte, v Version, e FlowEvent, rule *ofproto.Rule, acti
 	return b
 }
 
-// AppendAbbreviatedUpdate appends the abbreviated event of a flow monitor. It says only that
-// the peer's own request xid has changed flows.
+// AppendAbbreviatedUpdate appends the abbreviated event of a flow monitor: the request with
+// this xid, the peer's own, has changed flows. The event has no details.
 func AppendAbbreviatedUpdate(b []byte, v Version, xid uint32) []byte {
 	const size = 8
 	return be.AppendUint32(be.AppendUint16(be.AppendUint16(b, size), eventNumber(v, flowAbbreviated)), xid)
 }
 
-// NewMonitorUpdate begins a message with events of flow monitors. Its form is a
-// multipart reply to no request.
+// NewMonitorUpdate begins a message with events of flow monitors. The message is a multipart
+// reply with the xid 0, to no request.
 func NewMonitorUpdate(v Version) *Reply {
 	r := &Request{Header: Header{Version: v}}
 	switch v {

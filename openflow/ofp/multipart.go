@@ -6,7 +6,8 @@ package ofp
 // message. The last entry of a message may exceed it, up to maxMessageLen.
 const replyLimit = 32 << 10
 
-// flagMore is the flag of a multipart message that the next message continues.
+// flagMore is the flag of a multipart message after which a further message continues the
+// reply.
 const flagMore = 1
 
 // Reply builds a multipart reply. It begins a new message after about every replyLimit
@@ -15,7 +16,7 @@ type Reply struct {
 	request  *Request
 	messages [][]byte
 	b        []byte
-	body     int // length of the headers
+	body     int // length in bytes of the present message's headers
 	// Omitted is the number of entries that were left out because they are too long for
 	// a message.
 	Omitted int
@@ -78,8 +79,8 @@ func (r *Reply) flush(continued bool) {
 	r.begin()
 }
 
-// Take returns the complete messages, and removes them from the reply. Further messages
-// follow them.
+// Take returns the complete messages, and removes them from the reply. The reply then continues
+// with further messages.
 func (r *Reply) Take() [][]byte {
 	messages := r.messages
 	r.messages = nil

@@ -6,8 +6,8 @@ import (
 	of "weft/openflow"
 )
 
-// PacketOutRequest is a decoded packet_out. Match has in_port. In OpenFlow 1.5 it also
-// has the other fields that are not in the frame's bytes.
+// PacketOutRequest is a decoded packet_out. Match has the frame's in_port. In OpenFlow 1.5 it
+// also has the other fields that are not in the frame's bytes.
 type PacketOutRequest struct {
 	Match   of.Match
 	Actions []of.Action
@@ -66,12 +66,14 @@ type PacketIn struct {
 	Metadata of.Match // in_port and the other fields that are not in the frame's bytes
 	Userdata string
 	InPort   uint32
-	// Continuation is for NXT_RESUME, in packet_in2 only; nil: the frame is not paused.
+	// Continuation lets the controller resume the frame's translation by NXT_RESUME. Only
+	// packet_in2 carries it; nil: the translation is not paused.
 	Continuation []byte
 	TLVs         *of.TLVMap // of the bridge, for Metadata
 }
 
-// PacketInFormat is the form of packet_in messages that a controller has requested.
+// PacketInFormat is the form of packet_in messages that a controller has requested by Nicira's
+// set_packet_in_format.
 type PacketInFormat uint32
 
 // Forms of packet_in. The numbers are those of Nicira's set_packet_in_format.
@@ -86,7 +88,7 @@ const (
 	ReasonNoMatch    = 0
 	ReasonAction     = 1
 	ReasonInvalidTTL = 2
-	reasonActionSet  = 3 // in OpenFlow 1.4 and later, like the reasons group and packet_out
+	reasonActionSet  = 3 // in OpenFlow 1.4 and later, which also have the reasons group (4) and packet_out (5)
 	// ReasonMiss is the reason for a frame that a table-miss flow sends. From OpenFlow
 	// 1.3 on it is encoded as "no match", before as "action".
 	ReasonMiss = 0xff
@@ -104,10 +106,10 @@ const (
 	packetInUserdata = 7
 
 	packetInContinuation = 8
-	continuationPad      = 4 // a property that has properties begins with padding
+	continuationPad      = 4 // padding at the start of a property that itself has properties
 )
 
-// PacketInReason returns the number that a version of OpenFlow has for a reason.
+// PacketInReason returns the number with which a packet_in of the version gives the reason.
 func PacketInReason(v Version, reason uint8) uint8 {
 	switch {
 	case reason == ReasonMiss && v == v10:

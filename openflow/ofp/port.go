@@ -18,8 +18,8 @@ type Port struct {
 	Speed    uint32 // current speed, kbit/s; 0: unknown
 }
 
-// Features of a port (OpenFlow 1.3, 7.2.1). OpenFlow 1.0 has the last three four bits lower,
-// and none of the speeds above 10 Gbit/s.
+// Features of a port (OpenFlow 1.3, 7.2.1). OpenFlow 1.0 has the last three features four bits
+// lower, and no speeds above 10 Gbit/s.
 const (
 	Feature10MbHD = 1 << iota
 	Feature10MbFD
@@ -37,7 +37,8 @@ const (
 	FeatureAutoneg
 )
 
-// SpeedFeature returns the feature of a speed in Mbit/s; 0: unknown.
+// SpeedFeature returns the feature bit of a speed in Mbit/s and of full or half duplex. For an
+// unknown speed, 0, it returns 0.
 func SpeedFeature(mbps uint32, full bool) uint32 {
 	switch {
 	case mbps == 0:
@@ -123,16 +124,15 @@ const (
 	PortModified = 2
 )
 
-// AppendPortStatus appends the message that says that a port was added, deleted or
-// modified.
+// AppendPortStatus appends the message about a port that was added, deleted or modified.
 func AppendPortStatus(b []byte, v Version, reason uint8, p *Port) []byte {
 	start := len(b)
 	b = zeros(append(Begin(b, v, TypePortStatus, 0), reason), 7)
 	return End(AppendPort(b, v, p), start)
 }
 
-// PortCounters has the statistics of a port. Messages mark counters that Weft does not
-// have as unknown.
+// PortCounters has the statistics of a port. Messages give all other counters the value
+// unknownCounter.
 type PortCounters struct {
 	No                                     uint32
 	RxPackets, TxPackets                   uint64

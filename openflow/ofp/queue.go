@@ -6,7 +6,8 @@ import (
 	of "weft/openflow"
 )
 
-// Queue is a queue of a port with its counters. TxErrors are frames beyond its rate.
+// Queue is a queue of a port with its counters. TxErrors counts frames that were dropped
+// because they exceeded the queue's rate.
 type Queue struct {
 	Port, ID                     uint32
 	TxPackets, TxBytes, TxErrors uint64
@@ -73,15 +74,16 @@ func AppendQueueStats(b []byte, v Version, q *Queue) []byte {
 	return b
 }
 
-// AppendQueueDesc appends a queue of OpenFlow 1.4 and later. Rates are not in it, as in Open
-// vSwitch: OpenFlow counts them in parts of a port's speed.
+// AppendQueueDesc appends the description of a queue (OpenFlow 1.4 and later). The description
+// omits the queue's rates, as in Open vSwitch, because OpenFlow states them relative to the
+// port's speed.
 func AppendQueueDesc(b []byte, q *Queue) []byte {
 	b = be.AppendUint32(be.AppendUint32(b, of.WirePort(q.Port)), q.ID)
 	return zeros(be.AppendUint16(b, 16), 6)
 }
 
-// AppendQueueConfig appends the reply to a QueueConfigRequest about a port. Rates are not in
-// it.
+// AppendQueueConfig appends the reply to a QueueConfigRequest about a port. It omits the
+// queues' rates.
 func AppendQueueConfig(r *Request, port uint32, queues []Queue) []byte {
 	kind := uint8(TypeQueueConfig)
 	if r.Version == v10 {

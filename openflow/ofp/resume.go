@@ -15,7 +15,8 @@ type ResumeRequest struct {
 	Continuation []byte // part of the request's message
 }
 
-// DecodeResume decodes an NXT_RESUME. It has the properties of a packet_in2.
+// DecodeResume decodes an NXT_RESUME, which has the properties of the packet_in2 that it
+// answers.
 func DecodeResume(r *Request) (request ResumeRequest, err error) {
 	for b := r.Body; len(b) > 0; {
 		kind, body, rest, err := of.CutProperty(b)

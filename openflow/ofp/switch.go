@@ -49,7 +49,7 @@ func Negotiate(hello []byte, allowed []Version) (v Version, ok bool) {
 	return v, ok
 }
 
-// Features are the features of a switch.
+// Features has the features of a switch that a reply to a features request states.
 type Features struct {
 	DatapathID uint64
 	Tables     uint8
@@ -94,8 +94,8 @@ func AppendFeatures(b []byte, v Version, xid uint32, f *Features) []byte {
 	return End(be.AppendUint32(be.AppendUint32(b, capabilities), 0), start)
 }
 
-// SwitchConfig is the configuration of a switch. MissSendLen is the number of bytes
-// that a controller gets of a frame that misses the tables.
+// SwitchConfig is the configuration of a switch. MissSendLen is the largest number of bytes of
+// a frame without a matching flow that a controller gets.
 type SwitchConfig struct {
 	Flags       uint16
 	MissSendLen uint16
@@ -156,8 +156,9 @@ const (
 	RoleSlave
 )
 
-// DecodeRole decodes a request to change the role of a controller. hasGeneration is
-// false if the request has Nicira's form, which has no generation.
+// DecodeRole decodes a request to change the role of a controller. hasGeneration is true if the
+// request is for the role master or slave and does not have Nicira's form, which has no
+// generation.
 func DecodeRole(r *Request) (role Role, generation uint64, hasGeneration bool, err error) {
 	b := reader{b: r.Body, tlvs: r.TLVs}
 	role = Role(b.u32())
@@ -201,7 +202,7 @@ func AppendRoleStatus(b []byte, v Version, role Role, generation uint64) []byte 
 	default:
 		return b
 	}
-	// reason 0: another controller has requested the role
+	// reason 0 (OFPCRR_MASTER_REQUEST): another controller has requested the role
 	b = append(be.AppendUint32(b, uint32(role)), 0, 0, 0, 0)
 	return End(be.AppendUint64(b, generation), start)
 }

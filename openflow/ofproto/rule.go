@@ -27,7 +27,7 @@ type Rule struct {
 	conjunctive bool
 	// learner is the port with the frame for which a learn action added the rule; 0: none.
 	learner uint32
-	// Row is the number that control gives the rule in the counters' shared memory.
+	// Row is the index that control gives the counters of the rule in its counter region.
 	Row     uint32
 	Cookie  uint64
 	Match   openflow.PackedMatch
