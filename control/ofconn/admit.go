@@ -7,23 +7,23 @@ import (
 	"net/netip"
 )
 
-// This file decides which connections may stay when there are too many.
+// This file decides which connections the switch keeps when peers open too many.
 
 const (
-	// maxLocalConnections limits the connections to the unix socket, maxRemoteConnections
-	// those to all TCP and TLS listeners: remote peers leave the local ones theirs. At a
-	// limit, the oldest connection without a hello makes room. If each has said hello, the
-	// new connection is closed and counted.
+	// maxLocalConnections limits the connections to the unix socket, maxRemoteConnections those to
+	// all TCP and TLS listeners, so that remote peers cannot use up the local connections. At a
+	// limit, the switch closes the oldest connection without a hello. If every peer has said
+	// hello, the switch closes the new connection and counts it.
 	maxLocalConnections  = 128
 	maxRemoteConnections = 128
-	// maxPeerConnections limits the connections of one local user, maxAddressConnections
-	// those from one IPv4 address or one IPv6 prefix of 64 bits. At the limit, the oldest of
-	// the same peer without a hello makes room.
+	// maxPeerConnections limits the connections of one local user. maxAddressConnections limits
+	// those from one IPv4 address or one IPv6 prefix of 64 bits. At the limit, the switch closes
+	// the peer's oldest connection without a hello.
 	maxPeerConnections    = 96
 	maxAddressConnections = 32
 )
 
-// origin tells how a connection came about.
+// origin is the way in which a connection came about.
 type origin uint8
 
 const (
@@ -33,8 +33,8 @@ const (
 	origins
 )
 
-// maxConnections has the limit of all connections of an origin, maxHolder of one peer.
-// Controllers are limited by MaxControllers instead.
+// maxConnections has the limit of all connections by origin, and maxHolder the limit of one
+// peer's connections. MaxControllers limits the dialed connections instead.
 var (
 	maxConnections = [origins]int{local: maxLocalConnections, remote: maxRemoteConnections}
 	maxHolder      = [origins]int{local: maxPeerConnections, remote: maxAddressConnections}
@@ -48,8 +48,9 @@ func originOf(nc net.Conn) origin {
 	return remote
 }
 
-// holderOf returns the name under which the connections of a peer are counted. One host
-// can have every address of an IPv6 prefix of 64 bits.
+// holderOf returns the name under which the connections of a peer are counted: the user of a
+// local peer, otherwise the address. An IPv6 address counts as its prefix of 64 bits, because
+// one host can have every address of it.
 func holderOf(a net.Addr, peer string) string {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -86,8 +87,8 @@ func (s *Service) enter(c *Conn) bool {
 	return true
 }
 
-// makeRoom closes the oldest connection without a hello that the function
-// candidate selects. It returns false if there is none.
+// makeRoom closes the oldest connection without a hello for which candidate returns true. It
+// returns false if there is none.
 func (s *Service) makeRoom(o origin, candidate func(*Conn) bool) bool {
 	var oldest *Conn
 	for c := range s.conns {
@@ -100,12 +101,12 @@ func (s *Service) makeRoom(o origin, candidate func(*Conn) bool) bool {
 	}
 	s.counts.GaveWay.Add(1)
 	s.forget(oldest)
-	oldest.net.Close() // a TLS connection before its handshake closes without a write
+	oldest.net.Close() // does not block: before its handshake, a TLS connection closes without a write
 	return true
 }
 
-// isOfLargest returns a function that selects the connections of the peer with the most
-// connections without a hello.
+// isOfLargest finds the peer with the most connections without a hello. The returned function
+// reports whether a connection is of this peer.
 func (s *Service) isOfLargest(o origin) func(*Conn) bool {
 	silent, largest := map[string]int{}, ""
 	for c := range s.conns {
@@ -118,8 +119,8 @@ func (s *Service) isOfLargest(o origin) func(*Conn) bool {
 	return func(c *Conn) bool { return c.holder == largest }
 }
 
-// greet notes that the peer has said hello, and so no longer makes room for others. It
-// returns false if the connection has made room already.
+// greet notes that the peer has said hello, so that makeRoom no longer closes the connection.
+// It returns false if makeRoom has closed it already.
 func (s *Service) greet(c *Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,7 +135,7 @@ func (s *Service) leave(c *Conn) {
 	s.forget(c)
 }
 
-// forget removes a connection from the list if it is there.
+// forget removes a connection from the service's list if it is there.
 func (s *Service) forget(c *Conn) {
 	if _, present := s.conns[c]; !present {
 		return

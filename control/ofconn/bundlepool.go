@@ -14,9 +14,9 @@ import (
 	"weft/openflow/ofp"
 )
 
-// BundlePool has the memory of the bundles of all bridges. The messages are outside of Go's
-// heap: the heap grows to twice its live bytes before a collection, and bundles of 256 MiB
-// would make control 600 MiB larger.
+// BundlePool has the memory for the messages of the bundles of all bridges. It is outside of
+// Go's heap, because the heap grows to twice its live bytes before a collection. On the heap,
+// bundles of 256 MiB would make control 600 MiB larger.
 type BundlePool struct {
 	decoding   turn
 	committing sync.Mutex // one commit of a bundle at a time; taken before the locks of the switch
@@ -30,16 +30,16 @@ type BundlePool struct {
 }
 
 // maxAllBundleBytes limits the memory of the bundles of all bridges. The bundles of one peer
-// may have as many bytes as they leave free: one peer alone gets half.
+// may have at most as many bytes as they leave free. A peer that is alone gets half.
 const maxAllBundleBytes = 256 << 20
 
-// NewBundlePool returns a pool of maxAllBundleBytes.
+// NewBundlePool returns an empty pool with the limit maxAllBundleBytes.
 func NewBundlePool() *BundlePool {
 	return &BundlePool{limit: maxAllBundleBytes, holders: map[string]int64{}}
 }
 
-// reserve counts n more bytes of a peer. It returns false, and counts none, if the peer would
-// have more than it leaves free.
+// reserve counts n more bytes for a peer; a negative n returns bytes. It returns false, and
+// counts none, if the peer would then have more bytes than the pool has free.
 func (p *BundlePool) reserve(holder string, n int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,7 +65,7 @@ func (p *BundlePool) countExpired() {
 	p.expired++
 }
 
-// LimitRows is a limits.Source.
+// LimitRows shows the pool's use and limits in "weft show limits". It is a limits.Source.
 func (p *BundlePool) LimitRows(emit func(limits.Row)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -80,18 +80,19 @@ func (p *BundlePool) LimitRows(emit func(limits.Row)) {
 // block and end in the next one.
 const bundleBlock = 64 << 10
 
-// messageStore has messages one after the other, in blocks. Its zero value is empty.
+// messageStore has OpenFlow messages one after the other, in blocks of memory outside of Go's
+// heap. Its zero value is empty.
 type messageStore struct {
 	blocks [][]byte
 	length int // bytes of all messages
 }
 
-// blocksFor returns the number of blocks that a message of n bytes needs in addition.
+// blocksFor returns the number of further blocks that the store needs to hold another n bytes.
 func (s *messageStore) blocksFor(n int) int {
 	return (s.length+n+bundleBlock-1)/bundleBlock - len(s.blocks)
 }
 
-// add appends a message.
+// add copies a message to the end of the store.
 func (s *messageStore) add(m []byte) error {
 	for range s.blocksFor(len(m)) {
 		block, err := unix.Mmap(-1, 0, bundleBlock, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
@@ -107,7 +108,7 @@ func (s *messageStore) add(m []byte) error {
 	return nil
 }
 
-// read appends the n bytes from an offset on to b.
+// read appends n bytes of the store to b, beginning at the offset.
 func (s *messageStore) read(b []byte, offset, n int) []byte {
 	for n > 0 {
 		part := s.blocks[offset/bundleBlock][offset%bundleBlock:]
@@ -117,7 +118,7 @@ func (s *messageStore) read(b []byte, offset, n int) []byte {
 	return b
 }
 
-// next appends the message at an offset to b. It returns the offset of the next one, too.
+// next appends the message at the offset to b. "end" is the offset of the message after it.
 func (s *messageStore) next(b []byte, offset int) (message []byte, end int) {
 	var header [ofp.HeaderLen]byte
 	n := int(binary.BigEndian.Uint16(s.read(header[:0], offset, len(header))[2:]))
@@ -132,9 +133,9 @@ func (s *messageStore) free() {
 	*s = messageStore{}
 }
 
-// turn lets one connection at a time decode the messages of bundles. Decoding takes all the
-// time that the peers' messages are there, and the Go runtime lets each of 100 goroutines
-// compute for 10 ms before it looks at the sockets of others: an attach took 10 s.
+// turn lets one connection at a time decode the messages of bundles. The decoding of a peer
+// that keeps sending takes all the time it gets, and the Go runtime lets each of 100 goroutines
+// compute for 10 ms before it looks at the sockets of others. An attach took 10 s then.
 type turn struct {
 	mu      sync.Mutex
 	waiting atomic.Int32

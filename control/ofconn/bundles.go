@@ -13,15 +13,15 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// This file has the bundles of a connection. A bundle keeps its messages as they came, in the
+// This file has the bundles of a connection. A bundle keeps its messages undecoded, in the
 // memory of BundlePool, because decoded actions take up to 18 times as many bytes. The commit
-// decodes them. One commit of all bridges does so at a time.
+// decodes the messages. Only one commit of all bridges runs at a time.
 
 const (
-	// maxBundles limits the open bundles of a connection. maxBundleItems limits the
-	// messages in all its bundles, maxBundleFrames the packet_outs among them,
-	// maxBundleActions their actions. BundlePool limits their bytes. Further bundles and
-	// messages are refused and counted.
+	// maxBundles limits the open bundles of a connection. maxBundleItems limits the messages in
+	// all its bundles, maxBundleFrames the packet_outs among them, and maxBundleActions the
+	// actions in them. BundlePool limits the bytes. Further bundles and messages are refused and
+	// counted.
 	maxBundles       = 16
 	maxBundleItems   = 1 << 20
 	maxBundleFrames  = 1 << 10
@@ -41,25 +41,26 @@ type bundles struct {
 	ended bool
 }
 
-// bundleSize is what the bundles of a connection have of each limited thing.
+// bundleSize counts what a bundle, or all bundles of a connection, have of each limited
+// resource.
 type bundleSize struct {
 	bytes                  int64 // of blocks
 	items, frames, actions int
 }
 
-// bundle has the messages of the changes that a commit applies together, and of the frames
-// that it sends.
+// bundle is one open bundle: messages that change flows and groups or send frames, for one
+// commit.
 type bundle struct {
 	flags    uint16
 	closed   bool
 	messages messageStore
 	size     bundleSize
-	opening  []byte // message that opened the bundle, cut off; for an error
+	opening  []byte // first 64 bytes of the message that opened the bundle; an error message about the bundle repeats them
 	used     time.Time
 	timer    *time.Timer // discards the bundle
 }
 
-// begin opens a bundle. message is the request that does so.
+// begin opens a bundle on the request that "message" holds.
 func (bs *bundles) begin(id uint32, flags uint16, message []byte) *bundle {
 	b := &bundle{flags: flags, opening: append([]byte(nil), message[:min(len(message), 64)]...), used: time.Now()}
 	b.timer = time.AfterFunc(bs.conn.service.setup.bundleTimeout, func() { bs.conn.expire(id, b) })
@@ -67,7 +68,7 @@ func (bs *bundles) begin(id uint32, flags uint16, message []byte) *bundle {
 	return b
 }
 
-// remove forgets a bundle, if it is there.
+// remove forgets the bundle with this id, if there is one, and frees its messages.
 func (bs *bundles) remove(id uint32) {
 	if b := bs.open[id]; b != nil {
 		bs.take(id, b)
@@ -81,7 +82,7 @@ func (bs *bundles) take(id uint32, b *bundle) {
 	b.timer.Stop()
 }
 
-// release frees a bundle's messages.
+// release frees a bundle's messages and returns what the bundle counted against the limits.
 func (bs *bundles) release(b *bundle) {
 	t := &bs.total
 	t.bytes, t.items, t.frames, t.actions = t.bytes-b.size.bytes, t.items-b.size.items, t.frames-b.size.frames, t.actions-b.size.actions
@@ -89,7 +90,7 @@ func (bs *bundles) release(b *bundle) {
 	bs.conn.service.setup.Bundles.reserve(bs.conn.holder, -b.size.bytes)
 }
 
-// end forgets all bundles.
+// end forgets all bundles when the connection ends.
 func (bs *bundles) end() {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
@@ -99,8 +100,8 @@ func (bs *bundles) end() {
 	}
 }
 
-// touch keeps all bundles for another bundleTimeout: the switch could not read the messages
-// of the peer during a long request.
+// touch keeps all bundles for another bundleTimeout. It runs after a long request, during which
+// the switch could not read the peer's messages.
 func (bs *bundles) touch() {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
@@ -130,7 +131,7 @@ func (c *Conn) expire(id uint32, b *bundle) {
 	bs.remove(id)
 	bs.mu.Unlock()
 	c.service.setup.Bundles.countExpired()
-	// An error of the write ends the connection's reader, too.
+	// If the write fails, the connection's reader fails, too, and ends the connection.
 	_ = c.refuse(b.opening, refused(openflow.ErrBundleTimeout, "bundle: no message for too long"))
 }
 
@@ -202,8 +203,8 @@ func (c *Conn) controlBundle(r *ofp.Request, m *ofp.BundleMessage) (*bundle, err
 	return b, nil
 }
 
-// commit applies the changes of a bundle and sends its frames. If a change or a frame is
-// refused, it sends the error of that message, and returns the error of the bundle.
+// commit applies the changes of a bundle and sends its frames. If one message is refused,
+// commit sends the peer an error about that message, and returns the error of the bundle.
 func (c *Conn) commit(b *bundle, xid uint32) error {
 	failed, err := c.applyBundle(b, xid)
 	if err == nil {
@@ -238,7 +239,7 @@ func (c *Conn) applyBundle(b *bundle, xid uint32) (failed int, err error) {
 				items[i], err = c.bundleItem(&r)
 			}
 		})
-		if err != nil { // for example, the TLV map has changed since the message came
+		if err != nil { // for example if the TLV map has changed since the bundle got the message
 			return i, err
 		}
 	}
@@ -294,8 +295,9 @@ func (c *Conn) bundleAdd(r *ofp.Request) error {
 	return err
 }
 
-// charge adds the size of a message to its bundle, or refuses the message. OpenFlow's error
-// for a bundle that takes too much memory is MSG_TOO_MANY (1.4, 7.5.4.18).
+// charge counts a message's size against the limits of its bundle's connection, or refuses the
+// message. OpenFlow's error for a bundle that takes too much memory is MSG_TOO_MANY (1.4,
+// 7.5.4.18).
 func (bs *bundles) charge(b *bundle, size *bundleSize) error {
 	setup := &bs.conn.service.setup
 	limits, t := setup.bundleLimits, &bs.total
@@ -317,7 +319,7 @@ func (bs *bundles) charge(b *bundle, size *bundleSize) error {
 	return nil
 }
 
-// actionsOf returns the number of actions of an item.
+// actionsOf returns the number of actions in a message of a bundle.
 func actionsOf(item *ofproto.BundleItem) int {
 	switch {
 	case item.Flow != nil:
@@ -327,12 +329,13 @@ func actionsOf(item *ofproto.BundleItem) int {
 	}
 	n := 0
 	for i := range item.Group.Group.Buckets {
-		n += 2 * countActions(item.Group.Group.Buckets[i].Actions) // once more in Bucket.Set
+		n += 2 * countActions(item.Group.Group.Buckets[i].Actions) // each action is also in Bucket.Set
 	}
 	return n
 }
 
-// countActions returns the number of actions in a list, with those within other actions.
+// countActions returns the number of actions in a list. It counts the actions inside other
+// actions, too.
 func countActions(list []openflow.Action) int {
 	n := len(list)
 	for i := range list {
@@ -344,7 +347,7 @@ func countActions(list []openflow.Action) int {
 	return n
 }
 
-// bundleItem decodes a message of a bundle. The item has no reference to the message.
+// bundleItem decodes a message of a bundle. The item keeps no reference to the message's bytes.
 func (c *Conn) bundleItem(r *ofp.Request) (item ofproto.BundleItem, err error) {
 	switch r.Kind {
 	case ofp.FlowMod, ofp.NXFlowMod:

@@ -31,16 +31,16 @@ type Conn struct {
 	holder     string // name under which the connection is counted
 	entered    uint64 // number of the connection, in order of Service.enter; set there
 	greeted    bool   // the peer has said hello; guarded by Service.mu
-	// the controller to which the switch connected; nil: the peer has connected to the
-	// switch
+	// controller is the controller to which the switch connected; nil: the peer has connected to
+	// the switch.
 	controller *controller
 	version    ofp.Version
-	// tableInCommand: flow_mods of OpenFlow 1.0 have their table number in the field
-	// command.
+	// tableInCommand is true if OpenFlow 1.0's flow_mods of this peer have the table's number in
+	// the field command.
 	tableInCommand bool
 	bundles        bundles
 	config         ofp.SwitchConfig
-	heard          atomic.Int64 // time of the last message, or of the end of its request: nanoseconds since 1970
+	heard          atomic.Int64 // time at which the switch got the last message, or ended its request if that is later, in ns since 1970
 	handling       atomic.Bool  // a request is in progress
 
 	// showing is held while a new flow monitor gets the present flows, and while an event is
@@ -57,16 +57,16 @@ type Conn struct {
 	ended    bool
 	ready    bool // the version is known
 	async    ofp.AsyncConfig
-	master   ofp.Role // role of the peer as a controller
-	missLen  uint16   // largest part of a frame in a packet_in
+	master   ofp.Role // OpenFlow role of the peer, if it is a controller
+	missLen  uint16   // largest number of bytes of a frame in a packet_in
 	format   ofp.PacketInFormat
-	nxm      bool // flow_removed in Nicira's form
+	nxm      bool // the peer wants flow_removed in Nicira's form
 	id       uint16
 	monitors map[uint32]*monitor
 	watching bool // counted in Service.watchers
-	// changeXID is the number of the request whose change causes the present events, if the
-	// connection is Service.author. abbreviated is true once the peer has the abbreviated
-	// event of this request.
+	// changeXID is the xid of the request whose change causes the present events, while the
+	// connection is Service.author. abbreviated is true once the peer has the abbreviated event of
+	// this request.
 	changeXID   uint32
 	abbreviated bool
 
@@ -130,8 +130,8 @@ func (c *Conn) end() {
 	}
 }
 
-// serveUntilEnd serves the connection until it ends. It then stops the frames for
-// controllers if no other connection wants them.
+// serveUntilEnd serves the connection until it ends. Then the workers stop sending frames for
+// controllers if no other connection wants any.
 func (c *Conn) serveUntilEnd() {
 	c.serve()
 	c.service.followFrames()
@@ -142,7 +142,7 @@ func (c *Conn) serveUntilEnd() {
 func (c *Conn) negotiate() error {
 	end := time.Now().Add(c.service.setup.helloTimeout)
 	if secure, ok := c.net.(*tls.Conn); ok {
-		_ = c.net.SetDeadline(end) // before the hello: the first write would do the handshake without a deadline
+		_ = c.net.SetDeadline(end) // set before the first write, which would do the handshake without a deadline
 		if err := secure.Handshake(); err != nil {
 			return err
 		}
@@ -213,7 +213,7 @@ func (c *Conn) read() error {
 	}
 }
 
-// identify finds the kind of a message. The request gets the present TLV map.
+// identify finds the kind of a message, and gives the request the bridge's present TLV map.
 func (c *Conn) identify(m []byte) (ofp.Request, error) {
 	r, err := ofp.Identify(m)
 	r.TLVs = c.service.setup.Switch.TLVs()
@@ -260,7 +260,7 @@ func (c *Conn) fail(m []byte, err error) error {
 	return c.refuse(m, &openflow.CodedError{Code: openflow.ErrRequestEPERM, Text: err.Error()})
 }
 
-// refuse sends an error message.
+// refuse sends the peer an OpenFlow error about the request m, and counts it.
 func (c *Conn) refuse(m []byte, err error) error {
 	var coded *openflow.CodedError
 	if !errors.As(err, &coded) {

@@ -9,11 +9,12 @@ import (
 	"weft/openflow/ofp"
 )
 
-// ControllerState is the connection to a controller.
+// ControllerState is the state of the connection to a controller, for the API and Open
+// vSwitch's database.
 type ControllerState struct {
 	Connected bool
 	Role      string    // master, slave or other; "": not connected
-	Since     time.Time // of the connection, or of the end of the last one; zero: it was never connected
+	Since     time.Time // start of the connection, or end of the last one; zero: it was never connected
 	Problem   string    // reason why the last attempt or connection ended; "": none
 }
 
@@ -56,7 +57,7 @@ func (c *Conn) roleWord() string {
 	return "other"
 }
 
-// noteState keeps a change of the controller's connection for Controllers.
+// noteState makes a change of the controller's state that Controllers will return.
 func (c *controller) noteState(change func(state *ControllerState)) {
 	c.service.mu.Lock()
 	defer c.service.mu.Unlock()

@@ -39,8 +39,8 @@ type controller struct {
 	state     ControllerState // without Connected and Role; guarded by Service.mu
 }
 
-// ParseTarget parses a controller or a listener, WORD:HOST:PORT. WORD is one of
-// allowed, such as tcp.
+// ParseTarget parses WORD:HOST:PORT, the address of a controller or a listener. WORD must be
+// one of "allowed", such as tcp.
 func ParseTarget(text string, allowed ...string) (word, address string, err error) {
 	word, address, ok := strings.Cut(text, ":")
 	for _, a := range allowed {
@@ -193,7 +193,8 @@ func (c *controller) disconnected() {
 	c.setConnected(false)
 }
 
-// probeInterval returns the time without a message after which the peer is asked for one.
+// probeInterval returns the time without a message after which the switch sends the peer an
+// echo request.
 func (c *Conn) probeInterval() time.Duration {
 	if c.origin == remote {
 		return c.service.setup.remoteProbeInterval
@@ -201,8 +202,8 @@ func (c *Conn) probeInterval() time.Duration {
 	return probeInterval
 }
 
-// silent reports whether the peer has sent nothing for the interval of probes. A peer whose request is in
-// progress is not silent: the switch reads its next message only after the request.
+// silent reports whether the peer has sent nothing for probeInterval. A peer whose request is
+// in progress is not silent, because the switch reads its next message only after the request.
 func (c *Conn) silent(now time.Time) bool {
 	return !c.handling.Load() && now.Sub(time.Unix(0, c.heard.Load())) >= c.probeInterval()
 }

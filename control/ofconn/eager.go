@@ -11,16 +11,16 @@ import (
 	"weft/internal/cpu"
 )
 
-// ovs-ofctl waits for the answer to each flow_mod before it sends the next one. A local
-// peer sends the next one within about 10 µs. If a goroutine waits for it in the runtime's
-// poller, each message wakes the process twice: when the message arrives, and when the
-// peer reads the answer, because the runtime also waits for room to write.
+// ovs-ofctl waits for the answer to each flow_mod before it sends the next one. A local peer
+// sends the next one within about 10 µs. If a goroutine waits for the message in the runtime's
+// poller, each message wakes the process twice: when the message arrives, and when the peer
+// reads the answer, because the runtime also polls for room to write.
 
 const (
 	// eagerTime is the time for which a reader polls its socket before it waits.
 	eagerTime = 30 * time.Microsecond
-	// maxEager is the largest number of consecutive messages for which a reader polls.
-	// Then it waits once. The runtime asks for events of other descriptors only when all
+	// maxEager is the largest number of consecutive messages for which a reader polls. Then it
+	// waits in the poller once. The runtime asks for events of other descriptors only when all
 	// goroutines wait, so polling delays, for example, the answers to misses.
 	maxEager = 8
 )

@@ -15,18 +15,19 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// This file has the queue of events of a connection. The queue is limited in bytes.
+// This file has the queue of events that wait for a connection's peer. The queue is limited in
+// bytes.
 
 // event is an event in the queue of a connection.
 type event struct {
 	message []byte
-	// encode makes the message, if message is nil. The goroutine that sends the events calls
-	// it: whoever changes a flow waits for no encoding.
+	// encode makes the message, if message is nil. It runs in the goroutine that sends the events,
+	// so that a change of a flow does not wait for the encoding.
 	encode func() []byte
-	bytes  int // that the event counts
+	bytes  int // bytes that the event counts against the queue's limit
 }
 
-// encoded returns the message of the event.
+// encoded returns the message of the event, which it encodes at the first call.
 func (e *event) encoded() []byte {
 	if e.message == nil {
 		e.message = e.encode()
@@ -34,8 +35,8 @@ func (e *event) encoded() []byte {
 	return e.message
 }
 
-// eventKind says how full the queue may be with an event of this kind in it. So frames of one port
-// take neither the room of other ports' few frames nor of events.
+// eventKind selects how full the queue may be for an event to enter. With three levels, the
+// many frames of one port displace neither the few frames of other ports nor other events.
 type eventKind uint8
 
 const (
@@ -44,7 +45,7 @@ const (
 	eventFrame                     // any other frame
 )
 
-// limit returns the largest number of bytes of a queue with such an event.
+// limit returns the largest number of bytes that the queue may have with a new event of kind k.
 func (k eventKind) limit() int {
 	switch k {
 	case eventFrame:
@@ -55,8 +56,8 @@ func (k eventKind) limit() int {
 	return maxEventBytes
 }
 
-// post queues an event m. If the queue is full and the event is a frame, it is dropped
-// and counted. Any other event then ends the connection.
+// post queues the message m as an event. If the queue is full, a frame is dropped and counted.
+// Any other event ends the connection, because the peer would miss a change.
 func (c *Conn) post(m []byte, kind eventKind) { c.postEvent(event{message: m, bytes: len(m)}, kind) }
 
 func (c *Conn) postEvent(e event, kind eventKind) {
@@ -86,9 +87,9 @@ func (c *Conn) queued() int {
 	return c.bytes
 }
 
-// maxEventWrite is the largest number of bytes of events in one write. One write for
-// each packet_in would limit the rate of frames. A reply waits for at most one such
-// write.
+// maxEventWrite is the largest number of bytes of events in one write. A write for each
+// packet_in would limit the rate of frames to the controller. A reply waits for at most one
+// write of events.
 const maxEventWrite = 64 << 10
 
 // sendEvents writes queued events until the connection ends.
@@ -124,8 +125,9 @@ func (c *Conn) sendEvents() {
 	}
 }
 
-// joinEvents appends the first events to b, at least one, as many as fit into one
-// write. It returns b, the bytes that these events count, and the remaining events.
+// joinEvents appends the messages of the first events to b: as many as fit into one write, but
+// at least one. It returns b, the bytes that these events count in the queue, and the remaining
+// events.
 func joinEvents(b []byte, events []event) (joined []byte, bytes int, rest []event) {
 	for n := range events {
 		e := &events[n]
@@ -134,12 +136,12 @@ func joinEvents(b []byte, events []event) (joined []byte, bytes int, rest []even
 			return b, bytes, events[n:]
 		}
 		b, bytes = append(b, m...), bytes+e.bytes
-		*e = event{} // the rule of the event is no longer needed
+		*e = event{} // lets go of the copied rule, which the encoded message no longer needs
 	}
 	return b, bytes, nil
 }
 
-// setWatching adds the connection to Service.watchers or removes it.
+// setWatching counts the connection in Service.watchers, or no longer counts it.
 func (c *Conn) setWatching(enabled bool) {
 	if enabled != c.watching {
 		c.watching = enabled
@@ -151,8 +153,8 @@ func (c *Conn) setWatching(enabled bool) {
 	}
 }
 
-// updateWatching calls setWatching after a change of the monitors, of the wanted events or of
-// ended.
+// updateWatching counts the connection in Service.watchers if it wants events. It is called
+// after a change of the monitors, of the wanted events or of "ended".
 func (c *Conn) updateWatching() { c.setWatching(!c.ended && (len(c.monitors) > 0 || c.wantsEvents())) }
 
 // wantsEvents reports whether the connection gets events that it did not request. A
@@ -160,8 +162,8 @@ func (c *Conn) updateWatching() { c.setWatching(!c.ended && (len(c.monitors) > 0
 // with Open vSwitch.
 func (c *Conn) wantsEvents() bool { return c.controller != nil || c.missLen != 0 }
 
-// accepts reports whether the peer wants an event for this reason. masks has the reasons for
-// the roles master and equal, and for slave.
+// accepts reports whether the peer wants an event for this reason. Index 0 of masks has the
+// wanted reasons for the roles master and equal, index 1 those for slave.
 func (c *Conn) accepts(masks [2]uint32, reason uint8) bool {
 	index := 0
 	if c.master == ofp.RoleSlave {
@@ -174,13 +176,13 @@ func (c *Conn) accepts(masks [2]uint32, reason uint8) bool {
 // events of flows.
 func (s *Service) Count() int { return int(s.watchers.Load()) }
 
-// flowChange is a change of a rule, as all connections see it.
+// flowChange is a change of a rule, shared by the events of all connections.
 type flowChange struct {
 	event  ofp.FlowEvent
 	rule   *ofproto.Rule
 	match  openflow.Match
-	copied *ofproto.Rule // of rule, for events; made by the first one
-	bytes  int           // that an event counts
+	copied *ofproto.Rule // copy of rule for the events; made by the first event
+	bytes  int           // bytes that an event about the change counts against a queue's limit
 }
 
 // TellFlow reports a change of rule r to the connections. The caller holds the lock that
@@ -192,7 +194,8 @@ func (s *Service) TellFlow(event ofp.FlowEvent, r *ofproto.Rule) {
 	}
 }
 
-// own returns a copy of the rule. Its match and actions are constant.
+// own returns a copy of the rule, because the rule changes before its events are encoded. The
+// copy shares the match and the actions, which are constant.
 func (f *flowChange) own() *ofproto.Rule {
 	if f.copied == nil {
 		own := *f.rule
@@ -207,7 +210,7 @@ func (f *flowChange) own() *ofproto.Rule {
 	return f.copied
 }
 
-// ruleBytes is the number of bytes that an event about a rule counts beside its match and its
+// ruleBytes is the number of bytes that an event counts for a rule, without its match and
 // actions.
 const ruleBytes = 128
 
@@ -229,7 +232,7 @@ func (c *Conn) tellFlow(f *flowChange) {
 		}
 	}
 	// As in Open vSwitch, MonitorOnlyOwn asks for own changes in full and does not exclude the
-	// changes of others: ovs-ofctl sets it in each monitor of OpenFlow 1.4 and later.
+	// changes of others: ovs-ofctl sets the flag in each monitor of OpenFlow 1.4 and later.
 	//
 	// The connection gets one event, even if several of its monitors select the rule.
 	switch {
@@ -247,23 +250,23 @@ func (c *Conn) tellFlow(f *flowChange) {
 	}
 }
 
-// monitorBits has the flag with which a monitor asks for an event.
+// monitorBits has, by kind of event, the flag with which a monitor requests such events.
 var monitorBits = [...]uint16{ofp.FlowAdded: ofp.MonitorAdd, ofp.FlowDeleted: ofp.MonitorDelete, ofp.FlowModified: ofp.MonitorModify}
 
 // eventOf returns the event that reports the change f to a connection. encode makes the event's message
 // later, in the goroutine that sends the events.
 func eventOf(f *flowChange, encode func() []byte) event { return event{encode: encode, bytes: f.bytes} }
 
-// monitorUpdate returns the messages of one event of a flow monitor. update appends the event's
-// flow updates.
+// monitorUpdate returns the message with one event of flow monitors. The function update
+// appends the event's flow updates to its argument.
 func monitorUpdate(v ofp.Version, update func(b []byte) []byte) []byte {
 	reply := ofp.NewMonitorUpdate(v)
 	reply.Add(update)
 	return slices.Concat(reply.Messages()...)
 }
 
-// ownChange marks the events of a request, with number xid, as caused by its connection.
-// It implements Author.
+// ownChange marks the events that a request causes as the connection's own. xid identifies the
+// request. It implements Author.
 type ownChange struct {
 	conn *Conn
 	xid  uint32
@@ -286,7 +289,7 @@ type nobody struct{}
 func (nobody) Begin() {}
 func (nobody) End()   {}
 
-// monitoring reports whether the connection has flow monitors.
+// monitoring reports whether the peer has requested flow monitors.
 func (c *Conn) monitoring() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -329,7 +332,8 @@ func (c *Conn) flowMonitor(r *ofp.Request) error {
 	return c.writeAll(reply)
 }
 
-// setMonitors applies all changes of a request, or none.
+// setMonitors adds, changes and removes the monitors of a request. After an error, nothing has
+// changed.
 func (c *Conn) setMonitors(list []ofp.Monitor) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -371,7 +375,7 @@ func (c *Conn) cancelMonitor(r *ofp.Request) error {
 }
 
 // roleRequest answers a request that sets or asks for the role of a controller. A peer that may
-// only read keeps its role: as a master it would make the controllers slaves.
+// only read cannot change its role, because as a master it would make the controllers slaves.
 func (c *Conn) roleRequest(r *ofp.Request) error {
 	role, generation, numbered, err := ofp.DecodeRole(r)
 	if err != nil {
@@ -391,7 +395,7 @@ func (c *Conn) roleRequest(r *ofp.Request) error {
 // and the newest generation_id.
 func (c *Conn) setRole(role ofp.Role, generation uint64, numbered bool) (ofp.Role, uint64, error) {
 	s := c.service
-	s.mu.Lock() // held until the role is set: two controllers must not become master at once
+	s.mu.Lock() // held until the role is set, so that two controllers cannot become master at once
 	defer s.mu.Unlock()
 	if numbered && s.hasGen && int64(generation-s.generation) < 0 {
 		return 0, 0, refused(openflow.ErrRoleStale, "role_request: a generation_id that is older than another controller's")
@@ -417,7 +421,7 @@ func (c *Conn) setRole(role ofp.Role, generation uint64, numbered bool) (ofp.Rol
 	return c.master, generation, nil
 }
 
-// demote makes a master a slave.
+// demote makes the peer a slave if it is the master, and tells it so.
 func (c *Conn) demote(generation uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -430,11 +434,11 @@ func (c *Conn) demote(generation uint64) {
 	}
 }
 
-// portInterval is the interval at which watchPorts looks for changes of ports.
+// portInterval is the interval at which watchPorts compares the ports with their earlier state.
 const portInterval = 200 * time.Millisecond
 
-// watchPorts sends events about changed ports until ctx ends. It only waits while no
-// connection wants events.
+// watchPorts sends port_status events about changed ports until ctx ends. It does nothing while
+// no connection wants events.
 func (s *Service) watchPorts(ctx context.Context) {
 	tick := time.NewTicker(portInterval)
 	defer tick.Stop()
@@ -463,8 +467,9 @@ func (s *Service) comparePorts() {
 	s.ports = present
 }
 
-// notePorts records the present ports when the first connection wants events. The connection calls
-// it before it answers the peer, so that the peer learns of each change after the answer.
+// notePorts records the present ports when the first connection wants events. The connection
+// calls it before it answers the peer, so that the peer gets events about all changes after the
+// answer.
 func (s *Service) notePorts() {
 	s.comparing.Lock()
 	defer s.comparing.Unlock()

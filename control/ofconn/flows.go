@@ -22,8 +22,8 @@ type flowBatch struct {
 	xid      uint32 // of the first message
 }
 
-// batchedMessage is the start of a message in the batch: a flow_mod that changes
-// mods[mod], or a barrier.
+// batchedMessage is a message in the batch: a flow_mod that makes the change mods[mod], or a
+// barrier. "start" has its first bytes, for an error message.
 type batchedMessage struct {
 	start   []byte
 	mod     int
@@ -81,7 +81,8 @@ func (f *flowBatch) add(r *ofp.Request) error {
 	return nil
 }
 
-// apply applies the changes of the batch, and answers its messages in order.
+// apply applies the changes of the batch in one call of the switch, and answers the messages in
+// order.
 func (f *flowBatch) apply() error {
 	c := f.conn
 	var errs []error
@@ -134,8 +135,8 @@ func barrierType(v ofp.Version) uint8 {
 	return 20
 }
 
-// flowStats answers a request for flows in several parts, so that no lock is held while
-// the peer reads.
+// flowStats answers a request for flows. It reads the flows in several steps, so that no lock
+// is held while the peer reads.
 func (c *Conn) flowStats(r *ofp.Request) error {
 	filter, err := ofp.DecodeFlowSelection(r)
 	if err != nil {

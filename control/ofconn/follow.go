@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	// standaloneDelay is the time without a controller after which a standalone switch
-	// forwards on its own.
+	// standaloneDelay is the time without a controller after which a standalone switch forwards as
+	// a learning switch.
 	standaloneDelay = 3 * probeInterval
-	// standaloneCookie marks the flow that a standalone switch has while it forwards on its
-	// own.
+	// standaloneCookie is the cookie of the flow with which a standalone switch forwards as a
+	// learning switch.
 	standaloneCookie = 0x7765667473610001
 )
 
-// Following has the controllers to which the switch connects, and what it does without them.
+// Following has the controllers to which the switch connects, and its behaviour without them.
 type Following struct {
 	Controllers []string    // tcp:HOST:PORT and ssl:HOST:PORT
 	TLS         *tls.Config // for ssl
-	Standalone  bool        // the switch is a learning switch while it reaches no controller
+	Standalone  bool        // while no controller is connected, the switch forwards as a learning switch
 	Bare        bool        // without controllers a standalone switch gets no flow of its own
 }
 
-// Follow replaces the controllers. It keeps the connections to controllers that stay.
+// Follow replaces the controllers. Connections to controllers that are in both sets stay.
 func (s *Service) Follow(f Following) {
 	s.mu.Lock()
 	s.following = f
@@ -62,7 +62,7 @@ func (s *Service) followControllers(ctx context.Context) {
 	defer s.showControllers(nil)
 	normal := s.setup.normalAtStart()
 	alone, last := s.isStandalone(), time.Now()
-	if alone { // the earlier process had no controller for longer than standaloneDelay
+	if alone { // the control process before this one had no controller for longer than standaloneDelay
 		last = last.Add(-2 * standaloneDelay)
 	}
 	for {
@@ -110,16 +110,16 @@ func (s *Service) followControllers(ctx context.Context) {
 	}
 }
 
-// alwaysAlone reports whether the switch is a learning switch because no controller is
-// configured.
+// alwaysAlone reports whether the switch is a learning switch for good, because no controller
+// is configured.
 func (f *Following) alwaysAlone() bool { return f.Standalone && !f.Bare && len(f.Controllers) == 0 }
 
-// normalAtStart reports whether the tables had the flow of setNormal when the service
-// started, unless somebody deleted it. A fresh bridge never had it.
+// normalAtStart reports whether the service begins with the flow of setNormal in the tables,
+// unless somebody has deleted the flow. A fresh bridge does not have the flow yet.
 func (s *Setup) normalAtStart() bool { return !s.Fresh && s.alwaysAlone() }
 
-// setNormal adds or removes the flow of a standalone switch without controllers, as
-// Open vSwitch does: it has priority 0, and users may delete it for good.
+// setNormal adds or removes the flow of a standalone switch without controllers: as in Open
+// vSwitch, a flow of priority 0 with the action normal, which users may delete for good.
 func (s *Service) setNormal(enabled bool) {
 	mod := openflow.FlowMod{Command: openflow.Add,
 		Actions: []openflow.Action{{Kind: openflow.ActOutput, Port: openflow.PortNORMAL}}}
@@ -133,8 +133,8 @@ func (s *Service) setNormal(enabled bool) {
 	}
 }
 
-// isStandalone reports whether the switch has the flow of a standalone switch. The flow
-// outlives the control process.
+// isStandalone reports whether the tables have a flow with standaloneCookie, which a switch
+// without its controllers adds. The flow outlives the control process.
 func (s *Service) isStandalone() bool {
 	filter := openflow.FlowMod{Cookie: standaloneCookie, CookieMask: ^uint64(0)}
 	var rules []ofproto.Rule

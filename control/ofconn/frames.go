@@ -10,7 +10,7 @@ import (
 	"weft/port"
 )
 
-// This file sends the frames that flows output to the controller.
+// This file sends controllers the frames that flows output to them.
 
 const (
 	packetInNS = 1_000_000_000 / maxPacketIns
@@ -25,12 +25,13 @@ const (
 // second, for frames from any port. Each port also has a reserve: a bucket for frames from this port only.
 type rateLimit struct {
 	mu    sync.Mutex
-	allNS uint64                // virtual time of the shared bucket, see port.TakeToken
-	ownNS [port.MaxPorts]uint64 // virtual time of each port's reserve, by number in the data path
+	allNS uint64                // state of the shared bucket as a time, see port.TakeToken
+	ownNS [port.MaxPorts]uint64 // state of each port's reserve as a time, by the port's number in the data path
 }
 
-// take takes a token for a frame from a port at time nowNS. It takes the token from the port's reserve and
-// returns true for reserved, or else from the shared bucket. It returns false for ok if both are empty.
+// take takes a token for a frame that arrived on port "from". It takes the token from the
+// port's reserve and returns reserved, or else from the shared bucket. ok is false if both are
+// empty.
 func (r *rateLimit) take(from uint32, nowNS uint64) (ok, reserved bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -40,8 +41,8 @@ func (r *rateLimit) take(from uint32, nowNS uint64) (ok, reserved bool) {
 	return port.TakeToken(&r.allNS, nowNS, packetInNS, packetInBurst), false
 }
 
-// followFrames starts the frames for controllers if a connection wants them, and stops
-// them if none does. The caller holds no lock, because the start waits for the workers.
+// followFrames makes the workers send frames for controllers if a connection wants them, and
+// stops them if none does. The caller holds no lock, because the change waits for the workers.
 func (s *Service) followFrames() {
 	if s.setup.Frames == nil {
 		return
@@ -60,8 +61,8 @@ func (s *Service) followFrames() {
 	}
 }
 
-// wantedFrames says which frames a peer gets: any at all (wanted), also frames that match no
-// flow (misses), also frames whose TTL has expired (expired).
+// wantedFrames tells which frames a peer gets: any (wanted), also frames that match no flow
+// (misses), also frames whose TTL has expired (expired).
 type wantedFrames struct{ wanted, misses, expired bool }
 
 // wantsFrames returns the frames that the peer wants. A peer that may only read gets
@@ -96,7 +97,7 @@ func (c *Conn) packetIn(p *ofp.PacketIn, id uint16, reserved bool) {
 	if c.role < Write || c.id != id || !c.accepts(c.async.PacketIn, ofp.PacketInReason(c.version, p.Reason)) {
 		return
 	}
-	if p.Cookie == ^uint64(0) && p.Reason == ofp.ReasonNoMatch { // no flow has sent it
+	if p.Cookie == ^uint64(0) && p.Reason == ofp.ReasonNoMatch { // no flow has sent the frame
 		if c.version != openflow.Version10 {
 			return
 		}

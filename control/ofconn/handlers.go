@@ -134,12 +134,13 @@ func (c *Conn) describe(r *ofp.Request) error {
 	return c.replyBody(r, func(b []byte) []byte { return ofp.AppendDescription(b, &d) })
 }
 
-// flagInvalidTTL is a flag of set_config that Open vSwitch takes in OpenFlow 1.0: frames
-// whose TTL dec_ttl finds expired go to the controller. In later versions set_async does
-// the same.
+// flagInvalidTTL is a flag of set_config that Open vSwitch supports in OpenFlow 1.0. With it,
+// frames whose TTL dec_ttl finds expired go to the controller. In later versions set_async has
+// that effect.
 const flagInvalidTTL = 1 << 2
 
-// fragmentFlags are the bits of a configuration's flags that say how fragments are treated.
+// fragmentFlags are the bits of a configuration's flags that select the treatment of fragments
+// (OFPC_FRAG_*).
 const fragmentFlags = 3
 
 // switchConfig returns the configuration for get_config.

@@ -12,7 +12,8 @@ import (
 const (
 	// maxMonitors limits the flow monitors of a connection, maxHolderMonitors those of all
 	// connections of one peer (Conn.holder), maxBridgeMonitors those of all peers. Further
-	// monitors are refused and counted. A change of a flow is compared with each of them.
+	// monitors are refused and counted. The limits bound the work of a change, which is compared
+	// with each monitor.
 	maxMonitors       = 64
 	maxHolderMonitors = 256
 	maxBridgeMonitors = 512
@@ -51,7 +52,7 @@ func (m *monitorCount) add(holder string, n int) bool {
 	return true
 }
 
-// limitRows is a limits.Source.
+// limitRows shows the use and limits of monitors in "weft show limits". It is a limits.Source.
 func (m *monitorCount) limitRows(emit func(limits.Row)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

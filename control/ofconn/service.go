@@ -82,8 +82,8 @@ type Switch interface {
 	// Queues lists the queues of all ports, by port and number.
 	Queues() []ofp.Queue
 	Tables() []ofp.TableState
-	// SetEviction sets whether a table evicts flows when it is full. openflow.TableAll
-	// means all tables.
+	// SetEviction sets whether a full table evicts flows for new ones. openflow.TableAll means all
+	// tables.
 	SetEviction(table uint8, evict bool) error
 	TLVs() *openflow.TLVMap
 	ChangeTLVs(mod *openflow.TLVMod) error
@@ -91,7 +91,7 @@ type Switch interface {
 	// SetPortConfig sets ofp.ConfigDown and ofp.ConfigNoFlood of a port.
 	SetPortConfig(number, config uint32) error
 	Send(request *openflow.PacketOut) error
-	// Resume continues a paused frame.
+	// Resume continues the translation of a frame that a controller has paused.
 	Resume(request *ofp.ResumeRequest) error
 	// Fragments returns how look-ups treat fragments, and SetFragments changes it.
 	Fragments() ofproto.Fragments
@@ -100,14 +100,15 @@ type Switch interface {
 	FlushConnections(m *ofp.CTMatch) error
 }
 
-// Author learns which events of flows its own change causes. Switch calls Begin before the
-// change and End after its last event, and holds the configuration lock from Begin to End.
+// Author learns which events of flows its own change causes. The Switch calls Begin before the
+// change and End after the change's last event. It holds the configuration lock from Begin to
+// End.
 type Author interface {
 	Begin()
 	End()
 }
 
-// Group is a group with its statistics.
+// Group is a group with its statistics. Flows is the number of flows that name the group.
 type Group struct {
 	*openflow.Group
 	Stats ofproto.GroupStats
@@ -132,12 +133,13 @@ type Setup struct {
 	DatapathID uint64
 	Name       string // of the switch, in its description
 	Version    string // of the software
-	// Listeners accept connections. The function Role returns the role of a peer.
+	// Listeners accept the peers' connections. The function Role returns what a peer may do, and
+	// its name.
 	Listeners []net.Listener
 	Role      func(net.Conn) (role Role, peer string)
 	Following
-	Fresh   bool        // the bridge is new, its tables are empty
-	Bundles *BundlePool // memory of bundles, which bridges share; nil: one of its own
+	Fresh   bool        // the bridge is new, so its tables are empty
+	Bundles *BundlePool // memory of bundles, shared by all bridges; nil: the service makes a pool
 	// Frames starts or stops the frames for controllers. They arrive at SendPacketIn.
 	// misses is true if a connection of OpenFlow 1.0 wants the frames that match no
 	// flow, expired if a connection wants the frames whose TTL dec_ttl finds expired.
@@ -169,13 +171,14 @@ type Service struct {
 	// mu guards the fields below. makeRoom, isOfLargest and forget are called with it.
 	mu        sync.Mutex
 	following Following
-	// controllers to which the switch connects, by target; followControllers sets them
+	// controllers has the controllers to which the switch connects, by target. followControllers
+	// sets them.
 	controllers map[string]*controller
 	conns       map[*Conn]struct{}
 	accepted    [origins]int   // number of connections in conns
 	holders     map[string]int // accepted connections by Conn.holder
-	entered     uint64         // number of connections so far
-	generation  uint64         // highest generation_id in a role request so far
+	entered     uint64         // number of connections since the start
+	generation  uint64         // highest generation_id of all role requests
 	hasGen      bool
 	closed      bool
 
@@ -187,7 +190,7 @@ type Service struct {
 	framed  wantedFrames // of the last call
 
 	comparing sync.Mutex          // guards ports; taken before the locks of the switch
-	ports     map[uint32]ofp.Port // ports by number, as the peers know them; nil: no connection wants events
+	ports     map[uint32]ofp.Port // the ports of which the peers know, by number; nil: no connection wants events
 
 	monitors monitorCount
 
@@ -198,8 +201,8 @@ type Service struct {
 // Counts are the counters of a service.
 type Counts struct {
 	Refused   atomic.Uint64 // connections beyond a limit
-	GaveWay   atomic.Uint64 // connections without a hello that made room for new ones
-	Failed    atomic.Uint64 // connections that a peer's error ended
+	GaveWay   atomic.Uint64 // connections without a hello that were closed to make room for new ones
+	Failed    atomic.Uint64 // connections that ended because of a peer's error
 	Stalled   atomic.Uint64 // number of connections closed because the peer did not read, or said nothing
 	Messages  atomic.Uint64 // messages received
 	Errors    atomic.Uint64 // error messages sent
@@ -219,7 +222,7 @@ func New(s Setup) *Service {
 	return &Service{setup: s, log: s.Log, changed: make(chan struct{}, 1), following: s.Following, conns: map[*Conn]struct{}{}, holders: map[string]int{}}
 }
 
-// DatapathID returns the number of the switch.
+// DatapathID returns the number with which the switch identifies itself to controllers.
 func (s *Service) DatapathID() uint64 { return s.setup.DatapathID }
 
 // Counts returns the counters.
@@ -260,7 +263,7 @@ func (s *Service) accept(l net.Listener, done *sync.WaitGroup) {
 		}
 		if err != nil {
 			s.log.Error("OpenFlow listener", "address", l.Addr(), "error", err)
-			time.Sleep(100 * time.Millisecond) // descriptors may be used up
+			time.Sleep(100 * time.Millisecond) // Accept also fails while the process has no free descriptors
 			continue
 		}
 		role, peer := s.setup.Role(nc)
@@ -289,7 +292,8 @@ func (s *Service) connections() []*Conn {
 	return list
 }
 
-// LimitRows is a limits.Source.
+// LimitRows shows the use and limits of connections, frames and monitors in "weft show limits".
+// It is a limits.Source.
 func (s *Service) LimitRows(emit func(limits.Row)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

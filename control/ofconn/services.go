@@ -9,7 +9,8 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// Services has the connections of each bridge, by the bridge's number. Its zero value is empty.
+// Services has the OpenFlow service of each bridge, by the bridge's number. Its zero value is
+// empty.
 type Services struct {
 	mu   sync.RWMutex // no lock is taken under it
 	list map[uint8]*Service
@@ -32,14 +33,14 @@ func (ss *Services) Remove(bridge uint8) {
 	delete(ss.list, bridge)
 }
 
-// Of returns the service of a bridge, or nil.
+// Of returns the service of a bridge, or nil if it has none.
 func (ss *Services) Of(bridge uint8) *Service {
 	ss.mu.RLock()
 	defer ss.mu.RUnlock()
 	return ss.list[bridge]
 }
 
-// CountMonitors returns the number of flow monitors of all bridges' connections.
+// CountMonitors returns the number of connections of all bridges that want events of flows.
 func (ss *Services) CountMonitors() (n int) {
 	ss.mu.RLock()
 	defer ss.mu.RUnlock()
@@ -49,7 +50,8 @@ func (ss *Services) CountMonitors() (n int) {
 	return n
 }
 
-// TellFlow reports a change of flow r to the connections of its bridge.
+// TellFlow reports a change of rule r to the connections of its bridge. The caller holds the
+// lock that guards the rule.
 func (ss *Services) TellFlow(event ofp.FlowEvent, r *ofproto.Rule) {
 	if s := ss.Of(r.Bridge); s != nil && s.Count() > 0 {
 		s.TellFlow(event, r)

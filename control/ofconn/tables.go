@@ -56,7 +56,7 @@ func changeBuckets(change *ofp.GroupChange, old *openflow.Group) error {
 		case at < 0:
 			return refused(openflow.ErrGroupUnknownBucket, fmt.Sprintf("group_mod: bucket %d: no such bucket", change.Bucket))
 		default:
-			at++ // behind the named bucket
+			at++ // insert after the bucket that the request names
 		}
 		buckets = slices.Insert(buckets, at, fresh...)
 	} else {
@@ -169,7 +169,7 @@ func (c *Conn) tableMod(r *ofp.Request) error {
 	case err != nil:
 		return err
 	case c.version < openflow.Version14:
-		return nil // nothing to do: frames that match no flow are dropped already
+		return nil // the tables already drop frames that match no flow
 	case change.Table != openflow.TableAll && change.Table == ofproto.CentralTable:
 		return refused(openflow.ErrTableModEPERM, "table_mod: the table belongs to weft-central")
 	}
@@ -203,7 +203,7 @@ func (c *Conn) portDesc(r *ofp.Request) error {
 	return c.ports(r, func(b []byte, p *Port) []byte { return ofp.AppendPort(b, c.version, &p.Port) })
 }
 
-// modifiable are the bits of a port's configuration that port_mod may change.
+// modifiable returns the bits of a port's configuration that port_mod may change.
 func (c *Conn) modifiable() uint32 {
 	if c.version == openflow.Version10 {
 		return ofp.ConfigDown | ofp.ConfigNoFlood

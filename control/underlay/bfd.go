@@ -17,18 +17,20 @@ import (
 	"weft/packet"
 )
 
-// The first worker runs the BFD sessions with remotes (datapath/bfd.go). Control begins
-// and ends them, gives them templates, and reads their state from shared memory.
+// The first worker runs the BFD sessions with remotes (datapath/bfd.go, RFC 5880). Control
+// begins and ends them, gives them templates of outer headers, and reads their state from
+// shared memory.
 
 const (
-	// bfdInterval is the interval at which the state of sessions is read.
+	// bfdInterval is the interval at which control reads the state of sessions.
 	bfdInterval = 50 * time.Millisecond
-	// bfdGrace is the time for which a remote is RemoteWaiting instead of RemoteDown before
-	// its session comes up. Sessions that are not up send once a second.
+	// bfdGrace is the time for which the remote of a new session is RemoteWaiting instead of
+	// RemoteDown. The session needs it to come up, because sessions that are not up send once a
+	// second.
 	bfdGrace = 3 * time.Second
 )
 
-// Session declares a BFD session with a remote.
+// Session declares a BFD session with the remote of a tunnel.
 type Session struct {
 	Tunnel
 	UDPPort uint16
@@ -37,14 +39,14 @@ type Session struct {
 	OneHop  bool // see datapath.BFDSession
 }
 
-// BFDState is the state of a session with a remote.
+// BFDState is the state of a BFD session as the worker has written it.
 type BFDState struct {
 	State, RemoteState           bfd.State
 	Diagnostic, RemoteDiagnostic bfd.Diagnostic
 	DetectionMS                  int           // silence after which the remote is down; 0: never heard
 	Silence                      time.Duration // since the last packet; negative: never heard
 	Received, Sent, Refused      uint64        // packets
-	// parts of Refused, see datapath.BFDSession
+	// counts of refused packets by cause, see datapath.BFDSession
 	Guessed, Distant, Unauthentic, Doubtful uint64
 	expired                                 bool // the detection time has passed since the last packet
 }
@@ -52,22 +54,24 @@ type BFDState struct {
 // session is a declared session. Templates.mu guards it.
 type session struct {
 	Session
-	index         uint32 // in the table of the workers
+	index         uint32 // in the workers' table of sessions
 	discriminator uint32 // for a session that the engine does not run yet
 	begun         time.Time
 	sent          datapath.BFDSet // last command to the present engine; zero: none
 }
 
-// Supervise sets the BFD sessions of all ports. Sessions beyond datapath.MaxBFD do not
-// start, and their remotes are RemoteDown. It must be called after SetPorts.
+// Supervise replaces the BFD sessions of all ports by those in list. Sessions beyond
+// datapath.MaxBFD do not start, and their remotes are RemoteDown. It must be called after
+// SetPorts.
 func (t *Templates) Supervise(list []Session) {
 	if ended := t.setSessions(list); ended {
-		t.refreshWatches(true) // the state of these remotes no longer depends on a session
+		t.refreshWatches(true) // the state of the remotes of ended sessions no longer depends on BFD
 	}
 	loop.Notify(t.supervised)
 }
 
-// setSessions begins and ends sessions. It reports whether it has ended any.
+// setSessions begins the sessions of list that do not run, and ends the others. It reports
+// whether it has ended any.
 func (t *Templates) setSessions(list []Session) (ended bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -111,8 +115,9 @@ func randomDiscriminator() uint32 {
 	return binary.LittleEndian.Uint32(b[:])
 }
 
-// sessionIndex returns the index at which the engine already runs the session, or a free
-// one, or datapath.MaxBFD if there is none.
+// sessionIndex returns the index at which the engine already runs the session. If it does not
+// run it, the result is a free index, or datapath.MaxBFD if none is free. Indexes in "used" are
+// taken.
 func (t *Templates) sessionIndex(key Tunnel, used map[uint32]bool) uint32 {
 	free := uint32(datapath.MaxBFD)
 	for i := range uint32(datapath.MaxBFD) {
@@ -148,7 +153,7 @@ func (t *Templates) syncSessions() {
 		}
 		template, reason := t.template(s.Tunnel, s.UDPPort)
 		if reason != packet.DropNone {
-			template = MaxTemplates // no worker has it, so nothing is sent
+			template = MaxTemplates // no worker has a template of this index, so the session sends nothing
 		}
 		set := datapath.BFDSet{Port: s.Port, Template: template, VNI: s.VNI, Remote: s.Remote.As16(), Config: s.Config, OneHop: s.OneHop, Discriminator: s.discriminator}
 		if set != s.sent {
@@ -158,9 +163,9 @@ func (t *Templates) syncSessions() {
 	}
 }
 
-// adoptRows makes the rows in the memory of w the present ones. If takeOver is true, it
-// copies the rows of an engine that has ended, so that the next engine continues their
-// sessions.
+// adoptRows makes t read the sessions from the memory of the engine behind w. If takeOver is
+// true, it first copies the sessions of the previous engine, which has ended, into that memory,
+// so that the new engine continues them.
 func (t *Templates) adoptRows(w commandRings, takeOver bool) {
 	var rows []datapath.BFDSession
 	if shared := w.Shared(); len(shared) > 0 {
@@ -175,8 +180,8 @@ func (t *Templates) adoptRows(w commandRings, takeOver bool) {
 	}
 }
 
-// FollowSessions updates the state of remotes by their sessions, until ctx ends. It
-// sleeps while there is no session.
+// FollowSessions updates the state of the remotes that have sessions, until ctx ends. It sleeps
+// while there is no session.
 func (t *Templates) FollowSessions(ctx context.Context) {
 	for {
 		select {
@@ -215,7 +220,8 @@ func (t *Templates) readSessions() {
 	}
 }
 
-// superviseState adds the session's state to the state of a remote.
+// superviseState adds the session's state to st, the state of a remote. A remote with a good
+// path is RemoteUp only if its session is up.
 func (t *Templates) superviseState(key Tunnel, st *RemoteState) {
 	s := t.sessions[key]
 	if s == nil {
@@ -252,10 +258,11 @@ func (t *Templates) superviseState(key Tunnel, st *RemoteState) {
 }
 
 // lost reports whether the session has failed, so that frames do not reach the remote: the
-// remote has fallen silent, or hears nothing. A remote without BFD is not lost, whether it has
-// never sent a packet or has turned BFD off. A lost remote stays lost until its session is Up,
-// or until it turns BFD off with the session's discriminator. The last diagnostic of a silent
-// remote shows whether it heard nothing or has turned BFD off.
+// remote has fallen silent, or it hears nothing. A remote that does not run BFD is not lost,
+// whether it never sent a packet or has turned BFD off. A lost remote stays lost until its
+// session is Up, or until it turns BFD off with the session's discriminator. The last
+// diagnostic of a silent remote tells the two causes of its silence apart: a remote that heard
+// nothing, and one that has turned BFD off.
 func (b *BFDState) lost() bool {
 	if b.State == bfd.Up || b.RemoteState == bfd.AdminDown {
 		return false
@@ -285,8 +292,8 @@ func (t *Templates) Lost(port uint32) (lost []netip.Addr) {
 	return lost
 }
 
-// reason returns why a session is not up. The text stays the same while the state does,
-// because each change of a port's detail is an event.
+// reason returns the text that tells why a session is not up. The text stays the same while the
+// state does, because each change of a port's detail is an event.
 func (b *BFDState) reason(key Tunnel) string {
 	switch {
 	case b.Silence < 0:

@@ -11,12 +11,11 @@ import (
 // Encap has a tunnel's options for the outer headers. The zero value has no
 // options.
 type Encap struct {
-	// Checksum is "on", "off" or "" for the outer UDP checksum, or that of GRE. "" means "on" over
-	// IPv6, where Linux requires a UDP checksum, and "off" over IPv4.
+	// Checksum is "on", "off" or "". It controls the outer UDP checksum, or GRE's checksum. ""
+	// means "on" over IPv6, where Linux requires a UDP checksum, and "off" over IPv4.
 	Checksum string
 	TTL, TOS uint8 // TTL and TOS of the outer header; TTL 0 means 64, or 1 to a multicast group, as in Linux
-	// InheritTTL and InheritTOS copy the fields of the inner IP header to the outer
-	// header.
+	// InheritTTL and InheritTOS copy the TTL and TOS of the inner IP header to the outer one.
 	InheritTTL, InheritTOS bool
 	DontFragment           bool
 	Kind                   tunnel.Kind
@@ -30,8 +29,8 @@ type Encap struct {
 	Egress        bool
 }
 
-// Overhead returns the part of an IP packet to remote that the inner IP packet cannot use, in bytes, without
-// Geneve options.
+// Overhead returns the number of bytes by which an inner IP packet must be smaller than the
+// outer packet to the remote, without Geneve options.
 func (o Encap) Overhead(remote netip.Addr) int {
 	if o.Kind.HasPort() {
 		return tunnel.Overhead(remote)

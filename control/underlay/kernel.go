@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package underlay follows the network under the tunnels as the kernel sees it. It
-// makes the templates of outer headers for the tunnels.
+// Package underlay follows the network that tunnels cross, as the kernel has it: links,
+// addresses, routes and neighbours. From this state it makes the templates of outer headers for
+// the tunnels.
 //
 // Kernel mirrors links, addresses and neighbours under Kernel.mu. Templates owns the
 // workers' templates under Templates.mu, which is taken before Kernel.mu. Both locks
@@ -38,7 +39,7 @@ type Kernel struct {
 
 	mu    sync.Mutex
 	links map[int]link // key: index
-	// addresses by link index, because the event of an address may arrive before the
+	// addresses has the addresses by link index. The event of an address may arrive before the
 	// event of its link.
 	addresses  map[int][]netip.Addr
 	neighbours map[neighbourKey]neighbour
@@ -68,7 +69,7 @@ type link struct {
 // overflows, Kernel reads everything again.
 const subscriptionBuffer = 1 << 20
 
-// Open follows the calling thread's network namespace until Close.
+// Open returns a Kernel that follows the calling thread's network namespace until Close.
 func Open(log *slog.Logger) (*Kernel, error) {
 	namespace, err := netns.Get()
 	if err != nil {
@@ -170,8 +171,8 @@ func (k *Kernel) subscribe() (*events, error) {
 	return e, nil
 }
 
-// follow applies events until Close. After a lost event it subscribes and reads
-// everything again.
+// follow applies events to the mirror until Close. After a lost event it subscribes anew and
+// reads the whole state again.
 func (k *Kernel) follow(e *events) {
 	defer k.stopped.Done()
 	for {
@@ -308,8 +309,8 @@ func (k *Kernel) applyLink(update netlink.LinkUpdate) {
 	k.setLink(update.Attrs(), settings)
 }
 
-// settingsOf asks the driver without k.mu, because the kernel may let the question wait for a
-// change of any device.
+// settingsOf asks the device's driver for the link's settings. The caller does not hold k.mu,
+// because the kernel may let the question wait for a change of any device.
 func (k *Kernel) settingsOf(a *netlink.LinkAttrs) Link {
 	l := linkSettings(k.ethtool, a.Name)
 	copy(l.MAC[:], a.HardwareAddr)
@@ -362,7 +363,8 @@ func (k *Kernel) AddressesOf(name string) []netip.Addr {
 	return nil
 }
 
-// hop has the fields of an outer header that depend on the route to a remote.
+// hop is the path to a remote through one next hop: the fields of an outer header that depend
+// on it.
 type hop struct {
 	device         string
 	local, next    netip.Addr

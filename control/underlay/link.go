@@ -4,7 +4,7 @@ package underlay
 
 import "github.com/safchain/ethtool"
 
-// Link is what the kernel and the driver of a network device say about the device.
+// Link has the settings of a network device, from the kernel and the device's driver.
 type Link struct {
 	MAC    [6]byte
 	Mbps   uint32 // speed in Mbit/s; 0: unknown
@@ -33,8 +33,8 @@ const (
 	portFibre    = 3
 )
 
-// linkSettings asks the driver of a device for the link. It returns an empty Link if the driver
-// does not tell.
+// linkSettings asks the driver of a device for its settings by ethtool. Fields that the driver
+// does not tell are empty.
 func linkSettings(tool *ethtool.Ethtool, dev string) (l Link) {
 	var c ethtool.EthtoolCmd
 	speed, err := tool.CmdGet(&c, dev)
@@ -54,7 +54,7 @@ func linkSettings(tool *ethtool.Ethtool, dev string) (l Link) {
 	return l
 }
 
-// Links returns the network devices of the namespace by name.
+// Links returns the settings of the namespace's network devices, by name.
 func (k *Kernel) Links() map[string]Link {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -13,11 +13,11 @@ import (
 // A tunnel port whose remote is a multicast group sends broadcasts and frames to
 // unknown addresses to the group (RFC 7348 section 4.2). The kernel joins the group.
 
-// Membership is the membership of a multicast group on a device. Its socket is never
-// read.
+// Membership is the membership of a multicast group on a device. The kernel keeps it while the
+// socket is open; nobody reads the socket.
 type Membership struct {
 	fd, index int    // socket, and index of the device; index 0 means that there is no membership
-	Trouble   string // why it is not a member
+	Trouble   string // why the group could not be joined; "" if it was
 }
 
 // Join joins group on device dev. It reports whether the membership, or the reason of

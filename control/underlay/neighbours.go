@@ -59,9 +59,9 @@ func (k *Kernel) setNeighbour(n *netlink.Neigh, present bool) {
 // discard is the UDP destination port of a datagram that probes a neighbour (RFC 863).
 const discard = 9
 
-// probe makes the kernel resolve or confirm a neighbour, with the netlink flag NTF_USE
-// (RFC 4861 section 7.3). A link without a link-local address needs a datagram instead:
-// without a frame that has a source address, the kernel sends no solicitation.
+// probe makes the kernel resolve or confirm a neighbour, with the netlink flag NTF_USE (RFC
+// 4861 section 7.3). A link without a link-local IPv6 address needs a datagram instead, because
+// the kernel takes the source address of its solicitation from the datagram.
 func (k *Kernel) probe(h *hop) error {
 	if h.next.Is6() && k.solicitor >= 0 && !k.hasLinkLocal(h.index) {
 		to := &unix.SockaddrInet6{Port: discard, Addr: h.next.As16()}

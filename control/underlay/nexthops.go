@@ -14,11 +14,11 @@ import (
 	"weft/tunnel"
 )
 
-// A route with several next hops (ECMP) has a member template for each of them. The
-// route's template spreads connections over the members by the hash in the outer source
-// port. A next hop that does not answer is left out while others answer.
+// A route with several next hops (ECMP) has a member template for each of them. The route's
+// template spreads connections over the members by the hash in the outer source port. While
+// some next hops answer, the route's template leaves out those that do not.
 
-// maxNextHops limits the next hops that are used of a route. Further ones are ignored.
+// maxNextHops limits the next hops of a route that tunnels use. Further next hops are ignored.
 const maxNextHops = 64
 
 // nextHop is one next hop of a route.
@@ -28,7 +28,7 @@ type nextHop struct {
 	weight  int
 }
 
-// nextHops returns the next hops of the route to remote that are alive. It returns none
+// nextHops returns the next hops of the route to the remote whose device is up. It returns none
 // if the route has only one.
 func (k *Kernel) nextHops(remote netip.Addr) []nextHop {
 	routes, err := k.handle.RouteGetWithOptions(remote.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
@@ -53,8 +53,8 @@ func (k *Kernel) nextHops(remote netip.Addr) []nextHop {
 	return list
 }
 
-// hopBy returns the path to remote through next hop w. h is the path that the kernel
-// has chosen.
+// hopBy returns the path to the remote through next hop w. h is the path that the kernel has
+// chosen among the next hops.
 func (k *Kernel) hopBy(h hop, w nextHop, remote netip.Addr) hop {
 	next := hop{index: w.index, local: h.local, next: w.gateway}
 	if !next.next.IsValid() {
@@ -63,7 +63,8 @@ func (k *Kernel) hopBy(h hop, w nextHop, remote netip.Addr) hop {
 	return k.neighbourOf(next, h.routeMTU)
 }
 
-// A multicast group needs no neighbour.
+// multicastHop completes h, the path to a multicast group by route r. A group needs no
+// neighbour, because its MAC address follows from its IP address.
 func (k *Kernel) multicastHop(h hop, r *netlink.Route) hop {
 	if src, ok := netip.AddrFromSlice(r.Src); ok && !h.local.IsValid() {
 		h.local = src.Unmap()
@@ -78,9 +79,8 @@ func (k *Kernel) multicastHop(h hop, r *netlink.Route) hop {
 	return h
 }
 
-// followNextHops makes the member templates of e match the present next hops. The
-// caller frees the removed members when the workers have the new template. The caller
-// holds t.mu.
+// followNextHops makes the member templates of route e match the present next hops. The caller
+// holds t.mu. It frees the removed members only when the workers have the new template of e.
 func (t *Templates) followNextHops(e *entry) (removed []*entry) {
 	if routes := t.kernel.routeEvents.Load(); e.routeEvents != routes+1 {
 		e.routeEvents, e.nextHops = routes+1, nil
@@ -110,9 +110,9 @@ func (t *Templates) followNextHops(e *entry) (removed []*entry) {
 	return removed
 }
 
-// spreadTemplate builds the template of e, which has several next hops, and the
-// templates of its members. If at least one member is ready, e is ready. If at least
-// one member is stale, e is stale.
+// spreadTemplate builds the template of route e, which has several next hops, and the templates
+// of its members, one a next hop. If at least one member is ready, e is ready. If at least one
+// member is stale, e is stale.
 func (t *Templates) spreadTemplate(e *entry, now time.Time) tunnel.Template {
 	var shares []uint32
 	unsettled, failed := false, true

@@ -12,10 +12,11 @@ import (
 
 // Intervals at which templates are refreshed without a kernel event.
 const (
-	// refreshAll is the interval for all templates. Path MTUs expire without an event.
+	// refreshAll is the interval for all templates. The kernel sends no event when a path MTU
+	// expires.
 	refreshAll = 10 * time.Second
-	// refreshStale is the interval for stale neighbours, refreshAwaited for
-	// neighbours that are being resolved.
+	// refreshStale is the interval for stale neighbours, which the kernel must confirm.
+	// refreshAwaited is the interval for neighbours that the kernel is resolving.
 	refreshStale   = time.Second
 	refreshAwaited = 100 * time.Millisecond
 )
@@ -44,8 +45,8 @@ func (t *Templates) Follow(ctx context.Context) {
 		if all {
 			last = began
 		}
-		// the pause is four times as long as the refresh, because routes may change all
-		// the time; so refreshes use at most a fifth of a core
+		// Routes may change all the time. The pause is four times as long as the refresh, so that
+		// refreshes use at most a fifth of a core.
 		if !loop.Sleep(ctx, max(time.Millisecond, 4*time.Since(began))) {
 			return
 		}
@@ -111,8 +112,8 @@ func (t *Templates) refreshEntry(e *entry, now time.Time) {
 	t.releaseWaiting(e)
 }
 
-// hopTemplate builds the template of entry e from its path e.hop, for a route with a
-// single next hop.
+// hopTemplate builds the template of entry e from its path e.hop. The route of e has a single
+// next hop.
 func (t *Templates) hopTemplate(e *entry, now time.Time) tunnel.Template {
 	uplink, isUplink := t.uplinks[e.hop.device]
 	if !isUplink && e.hop.state != hopNoRoute {
@@ -122,8 +123,8 @@ func (t *Templates) hopTemplate(e *entry, now time.Time) tunnel.Template {
 	return e.build(uplink, t.encaps[e.Port])
 }
 
-// setTemplate sends the template next of entry e to the workers if it differs from the
-// present one.
+// setTemplate makes "next" the template of entry e, and sends it to the workers if it differs
+// from the present one.
 func (t *Templates) setTemplate(e *entry, next tunnel.Template) {
 	if next != e.template {
 		if next.State == tunnel.TemplateNoRoute || next.State == tunnel.TemplateNoNeighbour {
@@ -134,8 +135,8 @@ func (t *Templates) setTemplate(e *entry, next tunnel.Template) {
 	}
 }
 
-// pursueNeighbour probes the neighbour of e again if the template needs it. After
-// neighbourTimeout without an answer, it drops the waiting frames.
+// pursueNeighbour probes the neighbour of e again if the template needs its MAC address. After
+// neighbourTimeout without an answer, it gives up, so that the waiting frames are dropped.
 func (t *Templates) pursueNeighbour(e *entry, now time.Time) {
 	switch e.hop.state {
 	case hopReady, hopNoRoute:

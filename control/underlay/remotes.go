@@ -12,8 +12,8 @@ import (
 	"weft/tunnel"
 )
 
-// The remote endpoints that ports declare are watched: their state is known without
-// traffic. A watched endpoint has no template until a megaflow needs one.
+// Control watches the remote endpoints that the options of ports name, so that their state is
+// known without traffic. A watched endpoint has no template until a megaflow needs one.
 
 const (
 	// maxWatched limits the watched remote endpoints of all ports. Further endpoints
@@ -24,7 +24,7 @@ const (
 	// watchProbe is the interval at which an unconfirmed neighbour of a watched remote
 	// endpoint is probed.
 	watchProbe = 10 * time.Second
-	// maxWatchProbes limits the probes of one refresh. Further ones wait for the next.
+	// maxWatchProbes limits the probes of one refresh. Further probes wait for the next refresh.
 	maxWatchProbes = 64
 )
 
@@ -50,12 +50,12 @@ type RemoteState struct {
 type watch struct {
 	Tunnel
 	state    RemoteState
-	hop      hop // hop without a template; hopPending until the kernel has been asked
+	hop      hop // path to a remote that has no template; its state is hopPending until the kernel has been asked
 	probedAt time.Time
 	excess   bool // the remote is beyond maxWatched
 }
 
-// Watch sets the declared remotes of all ports. The next refresh finds out their state.
+// Watch replaces the watched remotes of all ports. The next refresh finds out their state.
 func (t *Templates) Watch(remotes []Tunnel) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -78,8 +78,8 @@ func (t *Templates) Watch(remotes []Tunnel) {
 	}
 }
 
-// refreshWatches finds out the state of the watched remote endpoints. If confirmedToo is
-// false, it asks the kernel only about endpoints without a confirmed neighbour.
+// refreshWatches updates the state of the watched remote endpoints. If confirmedToo is false,
+// it asks the kernel only about endpoints whose neighbour is not confirmed.
 func (t *Templates) refreshWatches(confirmedToo bool) {
 	probed := map[neighbourKey]bool{}
 	for port := range t.watchedPorts() {
@@ -100,7 +100,8 @@ func (t *Templates) watchedPorts() map[uint32]bool {
 	return ports
 }
 
-// refreshSomeWatches refreshes up to refreshChunk of a port's remotes, starting at an index.
+// refreshSomeWatches refreshes up to refreshChunk of a port's remotes, from the index start on.
+// It reports whether remotes remain after them.
 func (t *Templates) refreshSomeWatches(port uint32, start int, confirmedToo bool, probed map[neighbourKey]bool) (remaining bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -128,7 +129,8 @@ func (t *Templates) logState(w *watch, oldState string) {
 	}
 }
 
-// assess finds out the state of a remote without a template, and probes its neighbour.
+// assess finds out the state of a remote without a template, and probes its neighbour. "probed"
+// has the neighbours that this refresh has probed.
 func (t *Templates) assess(w *watch, now time.Time, probed map[neighbourKey]bool) {
 	device := ""
 	if w.Remote.IsMulticast() {
@@ -172,7 +174,7 @@ func noUplink(remote netip.Addr, device string) string {
 	return fmt.Sprintf("the route to %s leaves through %s, which is no working uplink", remote, device)
 }
 
-// usable orders hops by the chance that frames arrive.
+// usable returns a number that is higher for a hop through which frames are likelier to arrive.
 func (h *hop) usable() int {
 	return slices.Index([]hopState{hopNoRoute, hopFailed, hopPending, hopStale, hopReady}, h.state)
 }
@@ -213,8 +215,8 @@ func noCarrier(device string) string { return "device " + device + " has no carr
 // Summary counts a port's remotes by state.
 type Summary struct {
 	Up, Waiting, Down int
-	// Reason is why the first remote that is not up is down or waiting. First is its
-	// address.
+	// First is the address of the first remote that is not up, and Reason is why it is down or
+	// waiting.
 	First  netip.Addr
 	Reason string
 }

@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// States of a Route. Frames of tunnels leave by routes that are reachable or stale.
+// States of a Route. A tunnel sends frames through routes that are reachable or stale.
 const (
 	RouteReachable = "reachable" // the next hop has answered
 	RouteStale     = "stale"     // the next hop's MAC address needs a confirmation
@@ -38,7 +38,7 @@ func (t *Templates) Routes() []Route {
 	defer t.mu.Unlock()
 	list := []Route{}
 	for _, e := range t.byIndex {
-		if e != nil && len(e.members) == 0 { // the members of a route stand for it
+		if e != nil && len(e.members) == 0 { // the members of a route with several next hops are in byIndex, too, and stand for it
 			list = append(list, routeOf(e.Tunnel, &e.hop, e.failed))
 		}
 	}

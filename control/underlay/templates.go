@@ -15,8 +15,8 @@ import (
 	"weft/tunnel"
 )
 
-// This file has the tunnel templates. There is one for each combination of tunnel port,
-// local address and remote address. A change of routes or neighbours changes templates,
+// Limits and times of the tunnel templates. There is a template for each combination of tunnel
+// port, local address and remote address. A change of routes or neighbours changes templates,
 // but never megaflows.
 const (
 	// neighbourTimeout is how long frames wait for the MAC address of a neighbour. They
@@ -33,11 +33,11 @@ const (
 	// MaxTemplates limits the tunnel templates. Frames of further tunnels are
 	// dropped.
 	MaxTemplates = 16384
-	// size of the Ethernet header, which MTUs exclude
+	// ethernetBytes is the size of the Ethernet header, which MTUs exclude.
 	ethernetBytes = 14
 )
 
-// Tunnel is the key of a template.
+// Tunnel identifies a template by its tunnel port and the addresses of the outer header.
 type Tunnel struct {
 	Port          uint32 // tunnel port
 	Local, Remote netip.Addr
@@ -49,8 +49,8 @@ type HeldFrame struct {
 	Ref    uint32 // see datapath.UpMiss
 }
 
-// Record describes the tunnel that a template index stands for. It is in memory that
-// outlives control, because megaflows refer to the index.
+// Record describes the tunnel to which a template index belongs. It is in memory that outlives
+// control, because megaflows refer to the index.
 type Record struct {
 	Port          uint32   // tunnel port; 0: free
 	UDPPort       uint32   // outer destination port
@@ -61,11 +61,11 @@ type entry struct {
 	Tunnel
 	index    uint32
 	udpPort  uint16
-	template tunnel.Template // template that the workers have
+	template tunnel.Template // the template as the workers have it
 	hop      hop
 	waiting  []HeldFrame
-	// askedAt is the time of the first probe that is unanswered, or zero. failed means
-	// that no answer came within neighbourTimeout.
+	// askedAt is the time of the first probe without an answer, or zero. failed is true if no
+	// answer came within neighbourTimeout.
 	askedAt  time.Time
 	probedAt time.Time
 	usedAt   time.Time
@@ -122,14 +122,15 @@ func NewTemplates(u *Kernel, log *slog.Logger) *Templates {
 	return &Templates{kernel: u, log: log, uplinks: map[string]uint32{}, byKey: map[Tunnel]*entry{}, sessions: map[Tunnel]*session{}, supervised: make(chan struct{}, 1)}
 }
 
-// Notify makes a function follow all changes of templates. It must not call t.
+// Notify makes t call the function changed after each change of a template. changed must not
+// call t.
 func (t *Templates) Notify(changed func(index uint32, next tunnel.Template)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.changed = changed
 }
 
-// send sends the template of e to the workers.
+// send sends the template of e to all workers, and calls the function of Notify.
 func (t *Templates) send(e *entry) {
 	t.rings.Broadcast(datapath.AppendTemplate(nil, e.index, &e.template))
 	if t.changed != nil {
@@ -137,7 +138,8 @@ func (t *Templates) send(e *entry) {
 	}
 }
 
-// Restore takes over the template indexes of an earlier control process.
+// Restore takes over the template indexes of an earlier control process from records. The
+// engine behind w still has the templates.
 func (t *Templates) Restore(w commandRings, records []Record) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -160,21 +162,23 @@ func (t *Templates) Restore(w commandRings, records []Record) {
 	}
 }
 
-// Template returns the index of the template for tunnel key. It makes the template if
-// there is none.
+// Template returns the index of the template for tunnel key, which it makes if there is none.
+// udpPort is the outer destination port. Without a template, the result is the reason to drop
+// frames.
 func (t *Templates) Template(key Tunnel, udpPort uint16) (uint32, packet.DropReason) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.template(key, udpPort)
 }
 
-// template is Template for callers that hold t.mu.
+// template does the work of Template. The caller holds t.mu.
 func (t *Templates) template(key Tunnel, udpPort uint16) (uint32, packet.DropReason) {
 	if !key.Remote.IsValid() || key.Remote.IsUnspecified() ||
 		(key.Local.IsValid() && key.Local.Is4() != key.Remote.Is4()) {
 		return 0, packet.DropNoRoute
 	}
-	// without a device, the group comes from a flow, or the port is being removed
+	// A flow has set the group as tunnel destination, or the port is being removed: the options
+	// have no device.
 	if key.Remote.IsMulticast() && t.encaps[key.Port].Dev == "" {
 		return 0, packet.DropNoRoute
 	}
@@ -216,8 +220,8 @@ func (e *entry) record() Record {
 	return r
 }
 
-// releaseWaiting sends the workers a decision for each frame that waits for e. It is
-// called when the neighbour of e is resolved or has failed.
+// releaseWaiting sends the workers a decision (send or drop) for each frame that waits for e.
+// It is called when the neighbour of e is resolved or has failed.
 func (t *Templates) releaseWaiting(e *entry) {
 	if e.template.State == tunnel.TemplatePending {
 		return
@@ -238,7 +242,7 @@ func (e *entry) verdict(held uint32) []byte {
 	return datapath.AppendDropHeld(nil, held, packet.DropNoNeighbour)
 }
 
-// Wait makes a held frame wait until a template is ready.
+// Wait lets a frame that a worker holds wait until the template of this index is ready.
 func (t *Templates) Wait(index uint32, held HeldFrame) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -260,8 +264,8 @@ func (t *Templates) Wait(index uint32, held HeldFrame) {
 	t.pursueNeighbour(e, time.Now())
 }
 
-// MarkUsed records that megaflows use these templates. It frees templates that were
-// unused for templateIdle. The caller holds the pipeline's lock for writing.
+// MarkUsed records that megaflows use the templates of these indexes. It frees templates that
+// were unused for templateIdle. The caller holds the pipeline's lock for writing.
 func (t *Templates) MarkUsed(indexes iter.Seq[uint32]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -310,8 +314,8 @@ func (t *Templates) DropPort(number uint32) {
 	}
 }
 
-// SetPorts sets the uplinks' port numbers by device name, and the encap options
-// (outers) by tunnel port number.
+// SetPorts sets the uplinks' port numbers in the data path by device name. outers has the encap
+// options by tunnel port number.
 func (t *Templates) SetPorts(uplinks map[string]uint32, outers map[uint32]Encap) {
 	t.mu.Lock()
 	t.uplinks, t.encaps = uplinks, outers
