@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package bond decides which members of a bond send. It has no clock, no sockets and no lock:
-// the caller calls Step with the time and the links' states. The words and delays are those
-// of Open vSwitch (ovs-vswitchd.conf.db(5), "Bonding Configuration").
+// the caller calls Step with the time and the links' states. The settings' words and the delays
+// are those of Open vSwitch (ovs-vswitchd.conf.db(5), "Bonding Configuration").
 package bond
 
 import (
@@ -14,25 +14,26 @@ import (
 // Mode is how a bond uses its members.
 type Mode uint8
 
-// Modes.
+// Modes of a bond.
 const (
 	// ActiveBackup sends and receives on one member, the active one.
 	ActiveBackup Mode = iota
-	// BalanceSLB gives each pair of source MAC address and VLAN a member. Frames to groups are
-	// received on the active one only.
+	// BalanceSLB assigns each pair of source MAC address and VLAN to a member. The bond receives
+	// broadcasts and multicasts on the active member only.
 	BalanceSLB
-	// BalanceTCP gives each connection a member. The switch at the other end must take all members
-	// as one link, by LACP.
+	// BalanceTCP assigns each connection to a member. The switch at the other end must treat all
+	// members as one link, by LACP.
 	BalanceTCP
 )
 
-// Buckets is the number of hashes over which BalanceSLB and BalanceTCP spread, as in Open vSwitch.
+// Buckets is the number of hash values that BalanceSLB and BalanceTCP divide among the members,
+// as in Open vSwitch.
 const Buckets = 256
 
 // Config are the settings of a bond.
 type Config struct {
 	Mode               Mode
-	UpDelay, DownDelay time.Duration // how long a link must be up, or down, before it counts
+	UpDelay, DownDelay time.Duration // how long a link must be up, or down, before its member is enabled or disabled
 	Primary            uint32        // member that is active whenever it can be; 0: none
 }
 
@@ -47,19 +48,19 @@ type Member struct {
 	Number  uint32
 	Enabled bool
 	Up      bool
-	// Pending is true while the link has another state than the member, for less than the
-	// delay; Left is the rest of the delay.
+	// Pending is true while the member waits for a delay of Config, because its link has gone up
+	// or down. Left is the rest of the delay.
 	Pending bool
 	Left    time.Duration
-	Hashes  int // number of hashes that the member serves
+	Hashes  int // number of hash values whose frames the member sends
 }
 
 type member struct {
 	link     Link
-	disabled bool // by Enable
+	disabled bool // the operator has disabled the member (see Enable)
 	enabled  bool
 	pending  bool
-	due      time.Time // when the pending change happens
+	due      time.Time // time of the pending change
 }
 
 func (m *member) able() bool { return m.link.Up && !m.disabled }
@@ -75,8 +76,8 @@ type Bond struct {
 	able    []uint32 // members among which spread has divided the buckets
 }
 
-// Step brings the bond to a time: it takes the present settings and links, which are all
-// members. It reports whether the active member or a bucket has changed.
+// Step advances the bond to the time now. links lists the links of all members. Step reports
+// whether the active member or the member of a bucket has changed.
 func (b *Bond) Step(now time.Time, config Config, links []Link) (changed bool) {
 	active, buckets := b.active, b.buckets
 	b.config = config
@@ -89,7 +90,7 @@ func (b *Bond) Step(now time.Time, config Config, links []Link) (changed bool) {
 	return b.active != active || b.buckets != buckets
 }
 
-// take makes the links the members. A new member is disabled.
+// take makes the given links the members. A new member is disabled.
 func (b *Bond) take(links []Link) {
 	old := b.members
 	b.members = make([]*member, 0, len(links))
@@ -104,8 +105,8 @@ func (b *Bond) take(links []Link) {
 	slices.SortFunc(b.members, func(a, o *member) int { return int(int64(a.link.Number) - int64(o.link.Number)) })
 }
 
-// run enables or disables a member whose link has had another state for the delay. A link that
-// returns to its former state meanwhile starts no change.
+// run enables or disables a member whose link has been up, or down, for the delay of Config. A
+// link that returns to its former state within the delay changes nothing.
 func (m *member) run(now time.Time, c *Config) {
 	if m.able() == m.enabled {
 		m.pending = false
@@ -117,7 +118,7 @@ func (m *member) run(now time.Time, c *Config) {
 			delay = c.UpDelay
 		}
 		if m.disabled {
-			delay = 0 // the operator's word needs no delay
+			delay = 0 // an order of the operator (Enable) needs no delay
 		}
 		m.pending, m.due = true, now.Add(delay)
 	}
@@ -140,9 +141,9 @@ func (b *Bond) enabled(number uint32) bool {
 	return m != nil && m.enabled
 }
 
-// choose chooses the active member: the operator's choice or the primary, else the last one,
-// else the first that is enabled. If none is, the member with the shortest rest of its delay
-// is enabled at once.
+// choose sets the active member: the operator's choice, or else the primary, the last active
+// member, or the first enabled member. If no member is enabled, choose enables the member with
+// the least delay left at once.
 func (b *Bond) choose(now time.Time) {
 	if !b.enabled(b.chosen) {
 		b.chosen = 0
@@ -171,9 +172,9 @@ func (b *Bond) choose(now time.Time) {
 	}
 }
 
-// spread gives each bucket an enabled member when other members are enabled than before. It moves
-// as few buckets as it can: those of disabled members, and those that members have beyond an
-// equal share.
+// spread gives each bucket an enabled member after members were enabled or disabled. It moves
+// as few buckets as it can: those of disabled members, and those that exceed a member's equal
+// share.
 func (b *Bond) spread() {
 	var able []uint32
 	for _, m := range b.members {
@@ -207,13 +208,13 @@ func (b *Bond) spread() {
 	}
 }
 
-// Active returns the active member; 0: none.
+// Active returns the number of the active member's port; 0: no member is enabled.
 func (b *Bond) Active() uint32 { return b.active }
 
-// Table returns the member of each hash; 0: none.
+// Table returns the member's port for each hash value; 0: none.
 func (b *Bond) Table() [Buckets]uint32 { return b.buckets }
 
-// Show lists the members.
+// Show returns the state of all members, sorted by number.
 func (b *Bond) Show(now time.Time) (list []Member) {
 	for _, m := range b.members {
 		one := Member{Number: m.link.Number, Enabled: m.enabled, Up: m.able(), Pending: m.pending}
@@ -230,8 +231,8 @@ func (b *Bond) Show(now time.Time) (list []Member) {
 	return list
 }
 
-// SetActive makes an enabled member the active one until it is disabled. It reports false for
-// any other member.
+// SetActive makes an enabled member the active one until it is disabled. It returns false, and
+// does nothing, if the member is not enabled.
 func (b *Bond) SetActive(number uint32) bool {
 	if !b.enabled(number) {
 		return false
@@ -240,11 +241,11 @@ func (b *Bond) SetActive(number uint32) bool {
 	return true
 }
 
-// Balances reports whether the bond uses its hashes.
+// Balances reports whether the bond spreads frames over its members by hash.
 func (b *Bond) Balances() bool { return b.config.Mode != ActiveBackup }
 
-// Migrate gives a hash to an enabled member, until members are enabled or disabled. It reports
-// false for any other member.
+// Migrate assigns a hash value to an enabled member until members are enabled or disabled. It
+// returns false, and does nothing, if the member is not enabled.
 func (b *Bond) Migrate(hash uint8, number uint32) bool {
 	if !b.enabled(number) {
 		return false

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lacp speaks the Link Aggregation Control Protocol (IEEE 802.1AX-2020 chapter 6) on the
-// links of one aggregation. It has no clock, no sockets and no lock: the caller calls Step with the
-// time and the states of the links, sends what Step returns, and passes received PDUs to Receive.
+// Package lacp speaks the Link Aggregation Control Protocol (IEEE 802.1AX-2020 chapter 6) on
+// the links of one aggregation. It has no clock, no sockets and no lock. The caller calls Step
+// with the time and the states of the links, sends the PDUs that Step returns, and passes
+// received PDUs to Receive.
 //
 //   - pdu.go: the frames
-//   - lacp.go: the machines of the standard, for each link and for the aggregation
+//   - lacp.go: the standard's state machines, for each link and for the aggregation
 //
-// The mux machine is the coupled one: a link collects and distributes at once. There is no
-// wait for further links (wait_while_timer), and no marker protocol. Open vSwitch does the same.
+// The mux machine is the coupled one: a link begins to receive (collect) and to send
+// (distribute) at the same time. There is no wait for further links (wait_while_timer), and no
+// marker protocol. Open vSwitch does the same.
 package lacp
 
 import (
@@ -22,34 +24,36 @@ const (
 	// FastInterval and SlowInterval are the times between two PDUs (section 6.4.4).
 	FastInterval = time.Second
 	SlowInterval = 30 * time.Second
-	// silentIntervals is the number of intervals after which a silent partner has expired.
+	// silentIntervals is the number of PDU intervals after which a silent partner counts as
+	// expired.
 	silentIntervals = 3
 	// MostSent is the largest number of PDUs that a link sends within FastInterval (section
-	// 6.4.16). A partner that contradicts each PDU gets no more; Stats.Deferred counts.
+	// 6.4.16). It also limits the answers to a partner that contradicts each PDU. Stats.Deferred
+	// counts the steps at which a PDU had to wait.
 	MostSent = 3
-	// MostReceived is the largest number of PDUs that a link takes within FastInterval. The standard
-	// allows a partner MostSent. Each PDU may change the bond, and so the megaflows. Stats.Excess
-	// counts further ones.
+	// MostReceived is the largest number of PDUs that a link accepts within FastInterval. The
+	// standard allows the partner only MostSent. The limit protects control, because each PDU may
+	// change the bond and so the megaflows. Stats.Excess counts further PDUs.
 	MostReceived = 5
 )
 
 // Status is the state of the receive machine of a link.
 type Status uint8
 
-// Statuses.
+// Statuses of a link.
 const (
 	StatusDefaulted Status = iota // no partner is known
 	StatusExpired                 // the partner is silent, or the link has just come up
 	StatusCurrent                 // the partner's last PDU is in time
 )
 
-// String returns the word of Open vSwitch.
+// String returns the status as Open vSwitch's lacp/show prints it.
 func (s Status) String() string { return [...]string{"defaulted", "expired", "current"}[s] }
 
 // Config are the settings of an aggregation.
 type Config struct {
-	Active         bool // sends without being asked
-	Fast           bool // asks the partner for fast PDUs
+	Active         bool // sends PDUs even to a partner that waits for the other side to begin
+	Fast           bool // asks the partner for a PDU each FastInterval instead of each SlowInterval
 	SystemPriority uint16
 	System         [6]byte
 	// Fallback lets links without a partner carry frames.
@@ -58,7 +62,7 @@ type Config struct {
 
 // Link is a link of the aggregation.
 type Link struct {
-	Number              uint32 // any, different for each link
+	Number              uint32 // number that the caller chooses, different for each link
 	Up                  bool
 	Port, Priority, Key uint16
 }
@@ -66,20 +70,20 @@ type Link struct {
 // Stats are counters of a link.
 type Stats struct {
 	Sent, Received uint64
-	// Bad counts slow-protocol frames that are no PDU; Markers the requests of the marker protocol,
-	// which get no answer.
+	// Bad counts slow-protocol frames that are no PDU. Markers counts requests of the marker
+	// protocol, which get no answer.
 	Bad, Markers uint64
 	Excess       uint64 // PDUs beyond MostReceived
 	// Deferred counts steps that did not send because of MostSent.
 	Deferred                    uint64
-	Expired, Defaulted, Carrier uint64 // changes to a status, and changes of the link
+	Expired, Defaulted, Carrier uint64 // number of changes to the status of this name, and of changes of the link's carrier
 }
 
 // Member is a link as Show lists it.
 type Member struct {
 	Number         uint32
 	Status         Status
-	Attached       bool // belongs to the aggregation
+	Attached       bool // the link belongs to the aggregation
 	MayEnable      bool
 	Actor, Partner Info
 	Stats          Stats
@@ -90,8 +94,9 @@ type member struct {
 	status   Status
 	statusTo time.Time // end of the status, except StatusDefaulted
 	partner  Info
-	believed Info // what the partner has last said about this link, or what was sent since
-	// sent and received have the times of the last PDUs, the oldest first
+	believed Info // the partner's view of this link, from its last PDU or from a PDU sent since
+	// sent and received have the times of the last PDUs, the oldest first, for MostSent and
+	// MostReceived.
 	sent     [MostSent]time.Time
 	received [MostReceived]time.Time
 	attached bool
@@ -102,8 +107,8 @@ type member struct {
 type Aggregator struct {
 	config  Config
 	members []*member // by number
-	// lead is the partner of the attached links, with the system, the key and the flag
-	// Aggregation. chosen says whether there is one.
+	// lead is the partner of the attached links: its system, its key and its flag Aggregation.
+	// chosen is true if there is such a partner.
 	lead   Info
 	chosen bool
 }
@@ -114,7 +119,8 @@ type Frame struct {
 	PDU    PDU
 }
 
-// Step brings the aggregation to a time. It returns the PDUs to send.
+// Step advances the state machines to the time now, with the present settings and links. It
+// returns the PDUs to send.
 func (a *Aggregator) Step(now time.Time, config Config, links []Link) (frames []Frame) {
 	a.config = config
 	a.take(now, links)
@@ -130,7 +136,8 @@ func (a *Aggregator) Step(now time.Time, config Config, links []Link) (frames []
 	return frames
 }
 
-// take makes the links the members.
+// take makes the given links the members of the aggregation. A link that was a member keeps its
+// state.
 func (a *Aggregator) take(now time.Time, links []Link) {
 	old := a.members
 	a.members = make([]*member, 0, len(links))
@@ -148,7 +155,8 @@ func (a *Aggregator) take(now time.Time, links []Link) {
 	slices.SortFunc(a.members, func(x, y *member) int { return cmp.Compare(x.link.Number, y.link.Number) })
 }
 
-// follow follows the link itself (states PORT_DISABLED and EXPIRED of the receive machine).
+// follow handles a change of the link's carrier (states PORT_DISABLED and EXPIRED of the
+// receive machine).
 func (m *member) follow(now time.Time, up bool) {
 	m.stats.Carrier++
 	if up {
@@ -158,14 +166,15 @@ func (m *member) follow(now time.Time, up bool) {
 	m.status, m.partner, m.believed = StatusDefaulted, Info{}, Info{}
 }
 
-// expireNow waits for a PDU for a short time, and asks for fast ones meanwhile.
+// expireNow begins the status StatusExpired, in which the link asks the partner for fast PDUs.
 func (m *member) expireNow(now time.Time) {
 	m.status, m.statusTo = StatusExpired, now.Add(silentIntervals*FastInterval)
 	m.partner.State = m.partner.State&^Synchronization | ShortTimeout
 	m.stats.Expired++
 }
 
-// expire ends a status whose time is over.
+// expire ends a status whose time is over: StatusCurrent becomes StatusExpired, and
+// StatusExpired becomes StatusDefaulted.
 func (m *member) expire(now time.Time) {
 	if !m.link.Up || m.status == StatusDefaulted || now.Before(m.statusTo) {
 		return
@@ -178,7 +187,8 @@ func (m *member) expire(now time.Time) {
 	m.stats.Defaulted++
 }
 
-// Receive takes a slow-protocol frame without its Ethernet header, which a link has received.
+// Receive handles a slow-protocol frame that the link of this number has received. payload is
+// the frame without its Ethernet header. Frames beyond MostReceived are ignored and counted.
 func (a *Aggregator) Receive(now time.Time, number uint32, payload []byte) {
 	m := a.member(number)
 	if m == nil || !m.link.Up {
@@ -206,8 +216,8 @@ func (a *Aggregator) Receive(now time.Time, number uint32, payload []byte) {
 	}
 	m.status, m.statusTo = StatusCurrent, now.Add(silentIntervals*interval)
 	m.partner, m.believed = pdu.Actor, pdu.Partner
-	// A partner that means another port, as after a change of cables, is not in sync with this
-	// one (recordPDU in section 6.4.9).
+	// A partner whose PDU names another port than this one, as after a change of cables, is not in
+	// sync (recordPDU in section 6.4.9).
 	if actor := a.actor(m); !sameEnd(&pdu.Partner, &actor, Aggregation) {
 		m.partner.State &^= Synchronization
 	}
@@ -222,9 +232,10 @@ func (a *Aggregator) member(number uint32) *member {
 	return nil
 }
 
-// attach decides which links are one aggregation: those with the same partner, its key and the
-// same own key. It stays with a partner as long as one link has it. Otherwise it takes
-// the partner of the link that the system with the lower priority number prefers.
+// attach decides which links form the aggregation: those with the same partner, the same key of
+// the partner and the same own key. It keeps the present partner as long as one link has it.
+// Otherwise the new partner is that of the link that the system with the lower priority number
+// prefers.
 func (a *Aggregator) attach() {
 	var first *member
 	stays := false
@@ -244,7 +255,7 @@ func (a *Aggregator) attach() {
 	default:
 		a.lead, a.chosen = first.group(), true
 	}
-	alone := false // a partner that does not aggregate has one link
+	alone := false // a partner without the flag Aggregation gets only one link
 	for _, m := range a.members {
 		m.attached = a.chosen && a.selectable(m) && m.leads(&a.lead) && !alone
 		if m.attached && a.lead.State == 0 {
@@ -256,12 +267,14 @@ func (a *Aggregator) attach() {
 	}
 }
 
-// selectable reports whether a link has a partner, which is not this system itself.
+// selectable reports whether a link may join an aggregation: it has a partner, and the partner
+// is not this system itself, as on a loop.
 func (a *Aggregator) selectable(m *member) bool {
 	return m.link.Up && m.status == StatusCurrent && m.partner.System != a.config.System
 }
 
-// group returns what all links of one aggregation have in common.
+// group returns the values that all links of one aggregation have in common: the partner's
+// system and key, and the link's own key (in the field Port).
 func (m *member) group() Info {
 	p := m.partner
 	return Info{SystemPriority: p.SystemPriority, System: p.System, Key: p.Key, Port: m.link.Key, State: p.State & Aggregation}
@@ -269,7 +282,7 @@ func (m *member) group() Info {
 
 func (m *member) leads(lead *Info) bool { return m.group() == *lead }
 
-// prefers reports whether m is rather the lead than o.
+// prefers reports whether attach takes the partner of m rather than the partner of o.
 func (a *Aggregator) prefers(m, o *member) bool {
 	rank := func(m *member) Info {
 		actor := a.actor(m)
@@ -282,7 +295,8 @@ func (a *Aggregator) prefers(m, o *member) bool {
 	return cmp.Or(compareSystems(&x, &y), cmp.Compare(x.PortPriority, y.PortPriority), cmp.Compare(x.Port, y.Port)) < 0
 }
 
-// mayEnable reports whether a link may carry frames.
+// mayEnable reports whether a link may carry frames: it is attached and in sync with its
+// partner, or has no partner and the setting Fallback allows that.
 func (a *Aggregator) mayEnable(m *member) bool {
 	if !m.attached || !m.link.Up {
 		return false
@@ -290,7 +304,7 @@ func (a *Aggregator) mayEnable(m *member) bool {
 	return m.status == StatusCurrent && m.partner.State&Synchronization != 0 || m.status == StatusDefaulted && a.config.Fallback
 }
 
-// actor returns what the link says about itself.
+// actor returns the information about the link's own end, for its PDUs.
 func (a *Aggregator) actor(m *member) Info {
 	i := Info{SystemPriority: a.config.SystemPriority, System: a.config.System, Key: m.link.Key,
 		PortPriority: m.link.Priority, Port: m.link.Port, State: Aggregation}
@@ -308,10 +322,10 @@ func (a *Aggregator) actor(m *member) Info {
 	return i
 }
 
-// transmitted are the flags whose change the partner must learn at once (section 6.4.14).
+// transmitted has the flags whose change a PDU must tell the partner at once (section 6.4.14).
 const transmitted = Activity | ShortTimeout | Aggregation | Synchronization
 
-// transmit returns the PDU that a link must send now, if it must.
+// transmit returns the PDU that a link must send now. "due" is false if it need not send any.
 func (a *Aggregator) transmit(now time.Time, m *member) (pdu PDU, due bool) {
 	actor, interval := a.actor(m), SlowInterval
 	if m.partner.State&ShortTimeout != 0 {
@@ -320,7 +334,7 @@ func (a *Aggregator) transmit(now time.Time, m *member) (pdu PDU, due bool) {
 	last := &m.sent[MostSent-1]
 	switch {
 	case !m.link.Up || !a.config.Active && m.partner.State&Activity == 0:
-		return pdu, false // nobody waits for PDUs
+		return pdu, false // both ends are passive
 	case !last.IsZero() && now.Before(last.Add(interval)) && sameEnd(&actor, &m.believed, transmitted):
 		return pdu, false
 	case !m.sent[0].IsZero() && now.Before(m.sent[0].Add(FastInterval)):
@@ -334,16 +348,16 @@ func (a *Aggregator) transmit(now time.Time, m *member) (pdu PDU, due bool) {
 	return PDU{Actor: actor, Partner: m.partner}, true
 }
 
-// MayEnable reports whether a link may carry frames.
+// MayEnable reports whether the link of this number may carry frames.
 func (a *Aggregator) MayEnable(number uint32) bool {
 	m := a.member(number)
 	return m != nil && a.mayEnable(m)
 }
 
-// Negotiated reports whether there is a partner.
+// Negotiated reports whether some link has found a partner for the aggregation.
 func (a *Aggregator) Negotiated() bool { return a.chosen }
 
-// Show lists the links.
+// Show returns the state of all links, sorted by number.
 func (a *Aggregator) Show() (list []Member) {
 	for _, m := range a.members {
 		list = append(list, Member{Number: m.link.Number, Status: m.status, Attached: m.attached, MayEnable: a.mayEnable(m),

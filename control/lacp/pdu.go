@@ -14,12 +14,12 @@ type State uint8
 
 // Flags of a State.
 const (
-	Activity        State = 1 << iota // sends without being asked
-	ShortTimeout                      // wants a PDU each second, else each 30 seconds
+	Activity        State = 1 << iota // sends PDUs even to a passive partner
+	ShortTimeout                      // wants a PDU each second; without the flag, one each 30 seconds
 	Aggregation                       // may be one of several links
 	Synchronization                   // is in the right aggregation
-	Collecting                        // takes frames
-	Distributing                      // sends frames
+	Collecting                        // receives frames on the link
+	Distributing                      // sends frames on the link
 	Defaulted                         // knows no partner
 	Expired                           // has not heard the partner in time
 )
@@ -37,7 +37,7 @@ func (s State) Words() (list []string) {
 	return list
 }
 
-// Info is what a PDU says about one end of a link.
+// Info describes one end of a link in a PDU.
 type Info struct {
 	SystemPriority uint16
 	System         [6]byte // MAC address
@@ -47,7 +47,7 @@ type Info struct {
 	State          State
 }
 
-// PDU is a LACPDU without its collector's delay, which nobody uses.
+// PDU is a LACPDU, without the field for the collector's delay, which nobody uses.
 type PDU struct{ Actor, Partner Info }
 
 // PDULen is the length of a LACPDU in bytes, without the Ethernet header.
@@ -56,7 +56,7 @@ const PDULen = 110
 // EtherType is the EtherType of slow protocols, of which LACP is one (IEEE 802.3 annex 57A).
 const EtherType = 0x8809
 
-// Group is the destination of slow protocols.
+// Group is the multicast MAC address to which frames of slow protocols are sent.
 var Group = [6]byte{0x01, 0x80, 0xc2, 0, 0, 0x02}
 
 const (
@@ -76,12 +76,12 @@ const (
 
 var (
 	errMarker = errors.New("a marker")
-	// errShort is the error of a frame that has not the length of a PDU.
+	// errShort is the error about a frame that is shorter than a PDU.
 	errShort = fmt.Errorf("expected %d bytes", PDULen)
 )
 
-// Parse reads a PDU. As the standard says, it ignores the version, reserved bytes and bytes behind the
-// PDU.
+// Parse reads a PDU from a frame's payload. As the standard demands, it ignores the version,
+// reserved bytes and bytes after the PDU.
 func Parse(b []byte) (p PDU, err error) {
 	if len(b) > 0 && b[0] == subtypeMarker {
 		return p, errMarker
@@ -135,7 +135,8 @@ func (i *Info) write(b []byte) {
 	b[14] = byte(i.State)
 }
 
-// compareSystems orders two ends by the priority of their systems; the lower one decides.
+// compareSystems orders two ends by the priority of their systems, then by MAC address. The
+// lower end is the one that decides which links are used.
 func compareSystems(a, b *Info) int {
 	if a.SystemPriority != b.SystemPriority {
 		return int(a.SystemPriority) - int(b.SystemPriority)
@@ -143,7 +144,8 @@ func compareSystems(a, b *Info) int {
 	return bytes.Compare(a.System[:], b.System[:])
 }
 
-// sameEnd reports whether both infos describe the same port, with the same flags in mask.
+// sameEnd reports whether both infos describe the same port, with the same values of the flags
+// in mask.
 func sameEnd(a, b *Info, mask State) bool {
 	x, y := *a, *b
 	x.State, y.State = x.State&mask, y.State&mask

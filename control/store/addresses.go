@@ -16,7 +16,7 @@ import (
 // machine's boot.
 const addressesFile = "addresses"
 
-// mostAddressBytes is the size limit of the file that LoadAddresses reads.
+// mostAddressBytes limits the bytes of the file that LoadAddresses reads.
 const mostAddressBytes = 64 << 20
 
 // SaveAddresses replaces the saved addresses without waiting for the disk. A crash of
@@ -36,7 +36,8 @@ func (s *Store) SaveAddresses(data []byte) error {
 // LoadAddresses returns the data of the last SaveAddresses since the machine's boot,
 // or nil.
 func (s *Store) LoadAddresses() ([]byte, error) {
-	// With O_NONBLOCK a FIFO has no data; without it, the start would wait for a writer.
+	// O_NONBLOCK makes a FIFO at this path look empty. Without it, the start would wait for a
+	// writer of the FIFO.
 	f, err := s.dir.OpenFile(addressesFile, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil

@@ -13,24 +13,25 @@ import (
 	"weft/control/change"
 )
 
-// Bridge has the settings of a bridge. The first bridge has number 0. Its name and
-// datapath id are in weftd's configuration, which may also have its controllers.
+// Bridge has the settings of a bridge as the state file keeps them. The first bridge has number
+// 0. Its name and datapath id are in weftd's configuration, which may also have its
+// controllers.
 type Bridge struct {
 	Number      uint8    `json:"number"`
 	Name        string   `json:"name"`
-	DatapathID  uint64   `json:"datapath_id,omitempty"` // 0: derived
+	DatapathID  uint64   `json:"datapath_id,omitempty"` // 0: weftd derives it when the bridge connects
 	FailMode    string   `json:"fail_mode,omitempty"`
 	Controllers []string `json:"controllers,omitempty"`
 }
 
-// Key is the number of a group, meter or table in a bridge.
+// Key identifies a group, a meter or a table by its bridge and its number there.
 type Key struct {
 	Bridge uint8
 	Number uint32
 }
 
-// bytes returns the key in the state file. Keys of the first bridge are those of a file
-// without bridges.
+// bytes returns the encoding of the key in the state file. For the first bridge, it equals the
+// encoding of a weftd without further bridges, so that old state files stay readable.
 func (k Key) bytes() []byte {
 	if k.Bridge == 0 {
 		return number(k.Number)
@@ -48,14 +49,14 @@ func keyOf(b []byte) (k Key, err error) {
 	return k, fmt.Errorf("key of %d bytes", len(b))
 }
 
-// The age of a flow in the state file has the number of its bridge in the highest byte.
+// In the state file, the highest byte of a flow's age is the number of its bridge.
 const (
 	bridgeAt = 56
 	ageMask  = 1<<bridgeAt - 1
 )
 
-// SaveBridge saves a bridge when tx commits. A weftd that knows only one bridge then refuses the
-// state file.
+// SaveBridge saves a bridge when tx commits. It also raises the file's layout version, so that
+// a weftd that knows only one bridge refuses the state file.
 func (s *Store) SaveBridge(tx *change.Tx, b Bridge) {
 	s.write(tx, func(file *bbolt.Tx) error {
 		text, err := json.Marshal(b)
@@ -69,8 +70,9 @@ func (s *Store) SaveBridge(tx *change.Tx, b Bridge) {
 	})
 }
 
-// DeleteBridge deletes a bridge with its flows, groups, meters, table settings and TLV map when tx
-// commits. flows has the slots of its flows. DeletePort deletes its ports.
+// DeleteBridge deletes a bridge with its flows, groups, meters, table settings and TLV map when
+// tx commits. The argument flows has the slots of the bridge's flows. DeletePort deletes its
+// ports.
 func (s *Store) DeleteBridge(tx *change.Tx, bridge uint8, flows []uint32) {
 	s.write(tx, func(file *bbolt.Tx) error {
 		if err := deleteFlows(file.Bucket(bucketFlows), flows); err != nil {
@@ -85,13 +87,15 @@ func (s *Store) DeleteBridge(tx *change.Tx, bridge uint8, flows []uint32) {
 	})
 }
 
-// DeleteBridgeSettings deletes the settings of a bridge when tx commits. What the bridge has stays.
+// DeleteBridgeSettings deletes the settings of a bridge when tx commits. The bridge's flows,
+// groups and ports stay.
 func (s *Store) DeleteBridgeSettings(tx *change.Tx, bridge uint8) {
 	s.write(tx, func(file *bbolt.Tx) error { return deleteSettings(file, bridge) })
 }
 
-// deleteSettings deletes the settings of a bridge and the last names of its port numbers.
-// Without bridges, a weftd that knows only one bridge can read the state file again.
+// deleteSettings deletes the settings of a bridge and the saved names of its port numbers.
+// After the last further bridge it lowers the layout version, so that a weftd that knows only
+// one bridge can read the state file again.
 func deleteSettings(tx *bbolt.Tx, bridge uint8) error {
 	bridges := tx.Bucket(bucketBridges)
 	if err := bridges.Delete(number(uint32(bridge))); err != nil {
@@ -130,7 +134,7 @@ func loadBridges(tx *bbolt.Tx) (list []Bridge, err error) {
 	return list, err
 }
 
-// loadTexts reads a bucket of groups, meters or settings.
+// loadTexts reads a bucket of groups, meters, table settings or TLV mappings.
 func loadTexts(tx *bbolt.Tx, bucket []byte) (map[Key]string, error) {
 	var texts map[Key]string
 	err := tx.Bucket(bucket).ForEach(func(k, v []byte) error {

@@ -14,7 +14,8 @@ import (
 	"weft/internal/clock"
 )
 
-// connectionsFile is the file with the tracked connections while the daemon is stopped.
+// connectionsFile is the name of the file that keeps the tracked connections while the daemon
+// is stopped.
 const connectionsFile = "connections"
 
 // bootID returns an identifier of the machine's present boot, or "" if it is unknown.
@@ -26,8 +27,8 @@ func bootID() string {
 	return strings.TrimSpace(string(id))
 }
 
-// SaveConnections writes the tracked connections for the next start. No engine may use
-// the table any more.
+// SaveConnections writes the tracked connections to a file for the next start. No engine may
+// use the table any more.
 func (s *Store) SaveConnections(table *conntrack.Memory) error {
 	f, err := s.dir.OpenFile(connectionsFile+".new", os.O_CREATE|os.O_TRUNC|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
 	if err == nil {

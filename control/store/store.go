@@ -3,9 +3,9 @@
 // Package store keeps the switch's state on disk: ports, flows, groups, meters, table
 // settings and learned addresses, and the tracked connections of a stopped daemon.
 //
-// A lock file protects the state directory. The state file allows one writing
-// transaction at a time, and a transaction waits for the disk. Callers hold the configuration
-// lock, but no lock that the answer to a miss takes.
+// A lock file protects the state directory. The state file allows one writing transaction at a
+// time, and a transaction waits for the disk. Callers hold the configuration lock, but none of
+// the locks that the answer to a miss needs, because misses must not wait for the disk.
 package store
 
 import (
@@ -51,7 +51,7 @@ var (
 	keyVersion    = []byte("version")
 )
 
-// Port is a port with the options that the client requested.
+// Port is a port as the state file keeps it, with the options that the client requested.
 type Port struct {
 	Number  uint32   `json:"number"` // in the data path
 	Name    string   `json:"name"`
@@ -69,7 +69,8 @@ type Port struct {
 // key is inFlows itself.
 func NumberKey(bridge uint8, inFlows uint32) uint32 { return uint32(bridge)<<numberBridgeAt | inFlows }
 
-// numberBridgeAt is the position of the bridge in a NumberKey. Numbers of ports have 16 bits.
+// numberBridgeAt is the position of the bridge's number in a NumberKey. Numbers of ports have
+// 16 bits.
 const numberBridgeAt = 24
 
 // BridgeOf returns the bridge in a NumberKey.
@@ -124,10 +125,12 @@ func Open(dir string) (*Store, error) {
 	return s, nil
 }
 
-// errDamaged is the error of a state file that is shorter than it says, or whose pages make no sense.
+// errDamaged is the error about a state file that is shorter than its own header says, or whose
+// pages are invalid.
 var errDamaged = errors.New("the file is cut off or damaged")
 
-// openFile opens the state file. bbolt maps it, and reads beyond its end if it was cut off.
+// openFile opens the state file and checks that it is complete. bbolt maps the file, and would
+// read beyond the end of one that was cut off.
 func openFile(root *os.Root, path string) (db *bbolt.DB, err error) {
 	var f *os.File
 	err = sound(func() (err error) {
@@ -152,8 +155,8 @@ func openFile(root *os.Root, path string) (db *bbolt.DB, err error) {
 	return db, err
 }
 
-// sound calls readFile. If readFile meets a page that is not in the file or makes no sense, on which bbolt
-// panics, sound returns errDamaged.
+// sound calls readFile, which reads the state file through bbolt. bbolt panics on a page that
+// is missing or invalid. sound then returns errDamaged.
 func sound(readFile func() error) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -164,7 +167,7 @@ func sound(readFile func() error) (err error) {
 	return readFile()
 }
 
-// otherDir says what to do about a directory that this process cannot use.
+// otherDir returns the advice for the operator of a directory that this process cannot use.
 func otherDir() string {
 	if os.Geteuid() == 0 {
 		return "or give another with --state"
@@ -183,11 +186,12 @@ func openDir(dir string) (*os.Root, error) {
 	return os.OpenRoot(fmt.Sprintf("/proc/self/fd/%d", f.Fd()))
 }
 
-// stateMapBytes is the size of the mapped part of the state file in bytes. If the file
-// grows beyond it, a transaction copies its data once more.
+// stateMapBytes is the size of the mapped part of the state file in bytes. When the file grows
+// beyond this size, bbolt maps it anew, and the transaction copies its data.
 const stateMapBytes = 1 << 30
 
-// lockPatience is how long Open waits for the lock that a killed daemon may still hold.
+// lockPatience is the time that Open waits for the lock, which a killed daemon may still hold
+// for a moment.
 const lockPatience = time.Second
 
 // lockDir locks the state directory until this process ends.
@@ -246,7 +250,8 @@ func (s *Store) Close() error {
 
 func number(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 
-// SavePort saves a port, and its name as the last name of its numbers, when tx commits.
+// SavePort saves a port when tx commits. It also saves the port's name as the last name of its
+// numbers.
 func (s *Store) SavePort(tx *change.Tx, p Port) {
 	s.write(tx, func(file *bbolt.Tx) error {
 		text, err := json.Marshal(p)
@@ -271,10 +276,11 @@ func (s *Store) DeletePort(tx *change.Tx, port uint32) {
 	s.write(tx, func(file *bbolt.Tx) error { return file.Bucket(bucketPorts).Delete(number(port)) })
 }
 
-// writes has the writes of a transaction in their order.
+// writes has the changes that a transaction makes in the state file, in their order.
 type writes struct{ list []func(file *bbolt.Tx) error }
 
-// write adds a write to the transaction of the state file that tx makes when it commits.
+// write adds the change w to the one transaction of the state file that tx makes when it
+// commits.
 func (s *Store) write(tx *change.Tx, w func(file *bbolt.Tx) error) {
 	waiting := change.State[writes](tx, s)
 	waiting.list = append(waiting.list, w)
@@ -302,7 +308,8 @@ func (s *Store) ChangeFlows(tx *change.Tx, save iter.Seq[Flow], remove []uint32)
 	s.write(tx, func(file *bbolt.Tx) error { return changeFlows(file.Bucket(bucketFlows), save, remove) })
 }
 
-// WriteFlows is ChangeFlows in a transaction of the state file alone.
+// WriteFlows saves and deletes flows like ChangeFlows, but at once, in a transaction of the
+// state file alone.
 func (s *Store) WriteFlows(save iter.Seq[Flow], remove []uint32) error {
 	return s.db.Update(func(file *bbolt.Tx) error { return changeFlows(file.Bucket(bucketFlows), save, remove) })
 }
@@ -343,12 +350,12 @@ func (s *Store) ReplaceGroups(tx *change.Tx, groups, meters map[Key]string) {
 	})
 }
 
-// SaveTableConfigs saves the settings of flow tables of all bridges when tx commits.
+// SaveTableConfigs replaces the settings of the flow tables of all bridges when tx commits.
 func (s *Store) SaveTableConfigs(tx *change.Tx, texts map[Key]string) {
 	s.write(tx, func(file *bbolt.Tx) error { return replaceBucket(file, bucketTables, texts) })
 }
 
-// SaveTLVs saves the mappings of the TLV maps of all bridges when tx commits.
+// SaveTLVs replaces the mappings of the TLV maps of all bridges when tx commits.
 func (s *Store) SaveTLVs(tx *change.Tx, texts map[Key]string) {
 	s.write(tx, func(file *bbolt.Tx) error { return replaceBucket(file, bucketTLVs, texts) })
 }
@@ -374,7 +381,7 @@ type State struct {
 	Bridges []Bridge // by number
 	Ports   []Port
 	Flows   []Flow
-	// Groups, Meters, Tables and TLVs have texts; Tables has settings.
+	// Groups, Meters and TLVs have the text of each object. Tables has the settings of each table.
 	Groups, Meters, Tables, TLVs map[Key]string
 	Names                        map[uint32]string // last port name of each number
 }
