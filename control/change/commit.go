@@ -4,22 +4,24 @@ package change
 
 import "slices"
 
-// Stage is a step of a commit. A commit does all work of a stage before it begins with the next stage. Work
-// may add further work to any stage: the commit then continues with the earliest stage that has work.
+// Stage is a step of a commit. A commit does all work of a stage before it begins the next
+// stage. Work may add further work to any stage. The commit then continues with the earliest
+// stage that has work.
 type Stage int
 
 const (
-	// Show makes a new view: the set of ports that translations read.
+	// Show makes a new view of the ports, the immutable set that translations read.
 	Show Stage = iota
-	// Walk translates megaflows again, with the new view. When it ends, no worker uses a translation of the
-	// old view.
+	// Walk translates all affected megaflows again, with the new view. After it, no worker uses a
+	// translation of the old view.
 	Walk
 	// Attach passes the devices of new ports to the engine. It comes after Show, so that the view has the
 	// ports before their first frames arrive.
 	Attach
 	// Save writes all changes to the state file, in one transaction of the file.
 	Save
-	// Close releases resources that nothing uses any more. No function of Undo takes this back.
+	// Close releases resources that nothing uses any more. The functions of Undo cannot take this
+	// back.
 	Close
 	// Tell reports the change to logs, monitors and the client.
 	Tell
@@ -27,14 +29,15 @@ const (
 	Stages
 )
 
-// tasks is the work of a stage, in the order in which it was added.
+// tasks is the work of one stage, in the order in which it was added.
 type tasks struct {
 	owners map[any]bool
 	list   []func() error
 }
 
-// At adds work to a stage of the commit, once for each owner. Only work of the stage Save may
-// return an error; the commit then takes back what can be undone, and returns the error.
+// At adds work to a stage of the commit, unless the owner has already added work to this stage.
+// Only work of the stage Save may return an error. The commit then undoes what it can, and
+// returns the error.
 func (tx *Tx) At(stage Stage, owner any, work func() error) {
 	s := &tx.stages[stage]
 	if s.owners[owner] {
@@ -47,23 +50,24 @@ func (tx *Tx) At(stage Stage, owner any, work func() error) {
 	s.list = append(s.list, work)
 }
 
-// Undo adds the function undo, which takes back a change. The transaction calls the functions
-// in reverse order with the reason, before the stage Close, if it cannot be saved or is given
-// up. They may add work to stages.
+// Undo adds the function undo, which takes back a change. If the transaction cannot be saved or
+// is aborted, it calls these functions with the cause, newest first, before the stage Close.
+// They may add work to stages.
 func (tx *Tx) Undo(undo func(cause error)) { tx.undo = append(tx.undo, undo) }
 
-// Lasts notes that the transaction has changes which Undo does not take back. They stay in force
-// if the transaction cannot be saved: the commit then returns an *UnsavedError.
+// Lasts notes that the transaction has changes which Undo does not take back. They stay in
+// force if the transaction cannot be saved; the commit then returns an *UnsavedError.
 func (tx *Tx) Lasts() { tx.lasts = true }
 
 // Lasting reports whether the transaction has changes that Undo does not take back.
 func (tx *Tx) Lasting() bool { return tx.lasts }
 
-// ShowNow does the work of the stage Show now, so that further changes find the ports of the changes
-// so far.
+// ShowNow does the work of the stage Show at once. Further changes in the transaction then find
+// the ports that it has added.
 func (tx *Tx) ShowNow() { _ = tx.run(Walk) } // work of this stage returns no error
 
-// UnsavedError reports changes that are in force but not saved. A restart of control loses them.
+// UnsavedError is the error about changes that are in force but not saved. A restart of control
+// loses them.
 type UnsavedError struct{ cause error }
 
 func (e *UnsavedError) Error() string {
@@ -73,8 +77,8 @@ func (e *UnsavedError) Error() string {
 // Unwrap returns the error of the stage Save.
 func (e *UnsavedError) Unwrap() error { return e.cause }
 
-// Settle does the work of the stages Show, Walk and Close now. Afterwards the changes so far are in force,
-// and further changes may use the resources that these changes have released.
+// Settle does the work of the stages Show, Walk and Close at once. Afterwards the transaction's
+// changes so far are in force, and further changes may use the resources that they released.
 func (tx *Tx) Settle() {
 	_ = tx.run(Attach) // work of these stages returns no error
 	tx.do(Close)
@@ -86,7 +90,8 @@ func (tx *Tx) Commit() error {
 	return tx.complete()
 }
 
-// Abort takes back what can be undone, and ends the transaction.
+// Abort undoes what can be undone, and ends the transaction. The functions of Undo get the
+// cause.
 func (tx *Tx) Abort(cause error) {
 	defer tx.end()
 	tx.revoke(cause)
@@ -94,7 +99,7 @@ func (tx *Tx) Abort(cause error) {
 
 func (tx *Tx) end() { tx.config.mu.Unlock() }
 
-// complete does the work of all stages.
+// complete does the work of all stages. The transaction keeps the configuration lock.
 func (tx *Tx) complete() error {
 	err := tx.run(Stages)
 	if err != nil && tx.lasts {
@@ -103,7 +108,8 @@ func (tx *Tx) complete() error {
 	return err
 }
 
-// run does the work of all stages before end.
+// run does the work of all stages before the stage "end". After an error it undoes the
+// transaction and continues.
 func (tx *Tx) run(end Stage) (err error) {
 	for stage := Show; stage < end; {
 		if len(tx.stages[stage].list) == 0 {
@@ -119,8 +125,8 @@ func (tx *Tx) run(end Stage) (err error) {
 	return err
 }
 
-// do executes the work of one stage in the order in which it was added, all of it even after an error. It
-// returns the first error. Work that is added meanwhile waits for the next call.
+// do executes all work of one stage, in the order in which it was added, even after an error.
+// It returns the first error. Work that is added meanwhile waits for the next call.
 func (tx *Tx) do(stage Stage) (err error) {
 	work := tx.stages[stage].list
 	tx.stages[stage] = tasks{}
@@ -135,7 +141,7 @@ func (tx *Tx) do(stage Stage) (err error) {
 	return err
 }
 
-// takeBack calls the functions of Undo.
+// takeBack calls the functions of Undo, newest first.
 func (tx *Tx) takeBack(cause error) {
 	list := tx.undo
 	tx.undo = nil
@@ -144,15 +150,16 @@ func (tx *Tx) takeBack(cause error) {
 	}
 }
 
-// revoke discards the work of the stages Attach and Save, takes back what can be undone, and does the work
-// that is left.
+// revoke discards the work of the stages Attach and Save, undoes what can be undone, and does
+// the remaining work.
 func (tx *Tx) revoke(cause error) {
 	tx.stages[Attach], tx.stages[Save] = tasks{}, tasks{}
 	tx.takeBack(cause)
 	_ = tx.run(Stages) // saves nothing
 }
 
-// State returns the value that an owner keeps in the transaction, at first a zero value.
+// State returns the value that a package, the owner, keeps in the transaction. At the first
+// call the value is zero.
 func State[T any](tx *Tx, owner any) *T {
 	if state, there := tx.states[owner]; there {
 		return state.(*T)

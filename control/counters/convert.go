@@ -10,18 +10,21 @@ import (
 	"weft/port"
 )
 
-// A new drop reason, or another number of megaflows, moves the counters behind it. A region of
-// another build is copied, so that rules and ports keep their counts through an upgrade.
+// A build with a new drop reason, or with another number of megaflows, lays the region's
+// counters out differently. Control copies a region of another layout into a new region, so
+// that rules and ports keep their counts through an upgrade.
 
-// reasonsV1 is the number of drop reasons in version 1, which does not say.
+// reasonsV1 is the number of drop reasons in a region of version 1, whose header does not have
+// it.
 const reasonsV1 = 44
 
-// words before a port's counters of drops
+// trafficWords is the number of 64-bit words before the drop counters of a port.
 const trafficWords = 4
 
-// convert returns a new region with the counts of c, a region of another layout. Its
-// counters of ports begin at offset in mem. Counters of workers begin at 0 again. Tunnels
-// are of the engine of the other build, which is replaced.
+// convert returns a new region with the counts of c, a region of another layout, whose bytes
+// are mem. The counters of ports begin at offset in mem. The counters of workers begin at 0
+// again. The rows of tunnels are not copied, because they belong to the engine of the other
+// build, which is replaced.
 func (c *Region) convert(mem []byte, offset, megaflows int) (*Region, error) {
 	reasons := int(c.header.Reasons)
 	if c.header.Version == 1 {
@@ -29,7 +32,7 @@ func (c *Region) convert(mem []byte, offset, megaflows int) (*Region, error) {
 	}
 	stride := trafficWords + 2*reasons + 1
 	if c.header.Version == 1 {
-		stride -= reasons // drops of outputs have no reasons
+		stride -= reasons // in version 1, the drops of outputs have no reasons
 	}
 	l := shm.Layout{Off: offset}
 	shm.Carve[uint64](&l, port.MaxPorts*stride)
@@ -50,8 +53,8 @@ func (c *Region) convert(mem []byte, offset, megaflows int) (*Region, error) {
 	return next, nil
 }
 
-// copyPort copies counters with another number of reasons. A reason keeps its place in the
-// list.
+// copyPort copies the counters of a port from a region with the given number of drop reasons. A
+// reason has the same index in both layouts.
 func copyPort(to *datapath.PortCounters, from []uint64, reasons int) {
 	copy(shm.Words(to)[:trafficWords], from)
 	from = from[trafficWords:]

@@ -11,7 +11,7 @@ import (
 	"weft/port"
 )
 
-// Counters of workers and ports are structs that consist of 64-bit words only.
+// This file adds up counters of workers and ports, which are structs of 64-bit words only.
 
 // AddPort adds the counters in added to those in sum. If sign is -1, it subtracts them.
 func AddPort(sum *datapath.PortCounters, added *datapath.PortCounters, sign int64) {
@@ -24,9 +24,9 @@ func Add(sum, added []uint64, sign int64) {
 	}
 }
 
-// Fold adds the counters of a dead engine to the region. The caller then unmaps them.
-// Frames that the engine held count as DropHeldLost. A frame that the engine was just
-// resuming may also have been delivered.
+// Fold adds the counters of a dead engine to the region. The caller unmaps the engine's memory
+// afterwards. Frames that the engine held count as DropHeldLost. A frame that the engine was
+// just resuming may also have been delivered.
 func (c *Region) Fold(shared []*datapath.Shared) {
 	for i, sh := range shared {
 		for slot := range sh.Held {

@@ -43,15 +43,16 @@ const (
 	SlotRules = 9
 )
 
-// CentralRow returns the row of weft-central's rule for a port. It is a fixed row for
-// each port number.
+// CentralRow returns the row of the rule that weft-central has for a port. Each port number has
+// a fixed row.
 func CentralRow(port uint32) uint32 { return centralRows + port }
 
-// header, journal, rules and slots begin a region in every version.
+// header is the start of a region. In every version the journal, the rules and the slots follow
+// it.
 type header struct {
 	Magic, Version   uint64
 	Rules, Megaflows uint64
-	// Slots is larger than every megaflow slot that was ever used.
+	// Slots is a number above every megaflow slot that was ever used.
 	Slots uint64
 	// Reasons is the number of drop reasons, and WorkerWords the size of a worker's
 	// counters in 64-bit words. Version 1 has neither.
@@ -87,11 +88,11 @@ type Slot struct {
 }
 
 type journal struct {
-	// 1 means that the journal is complete. Open then finishes an interrupted credit
-	// (transfer of counts to rules) from it.
+	// State is 1 while the journal is complete and the credit (transfer of counts to rules) is
+	// not. Open then finishes the credit from the journal.
 	State          atomic.Uint64
 	Slot           uint64 // flowtable.NoSlot: no megaflow slot
-	Packets, Bytes uint64 // next values of the slot
+	Packets, Bytes uint64 // values of the slot after the credit
 	Count          uint64
 	Entries        [maxJournal]journalEntry
 }
@@ -108,14 +109,15 @@ type Region struct {
 	journal *journal
 	Rules   []Rule
 	Slots   []Slot
-	// Counters of dead engines. A port's counter may wrap below 0: only its sum with
-	// the present engine's counter is meaningful.
+	// Ports and the fields after it have the counters of dead engines. A port's counter may wrap
+	// below 0, because only its sum with the present engine's counter has a meaning.
 	Ports   []datapath.PortCounters
 	Workers []datapath.Counters // index: worker
 	Tunnels []underlay.Record   // index: template
 }
 
-// carveRules lays out the part of a region that all versions have in common.
+// carveRules lays out the part of a region that all versions have: header, journal, rules and
+// slots.
 func carveRules(l *shm.Layout, megaflows int) *Region {
 	c := &Region{}
 	header := shm.Carve[header](l, 1)
@@ -150,16 +152,16 @@ func New(megaflows int) (*Region, error) {
 	return c, nil
 }
 
-// Open opens a region that an earlier control process made. It finishes an interrupted
-// credit (the transfer of a megaflow's counts to its rules). It copies the region of an
-// earlier version, or with another number of megaflows. It takes ownership of fd.
+// Open opens a region that an earlier control process made. It finishes an interrupted credit
+// (the transfer of a megaflow's counts to its rules). If the region has another version or
+// number of megaflows, Open copies it into a new one. Open takes ownership of fd.
 func Open(fd, megaflows int) (*Region, error) {
 	region, err := shm.Open(fd)
 	if err != nil {
 		return nil, err
 	}
 	mem := region.Bytes()
-	there := slotsOf(mem) // another number if the setting has changed
+	there := slotsOf(mem) // differs from the argument megaflows if the setting has changed
 	var l shm.Layout
 	carveRules(&l, there)
 	if len(mem) < l.Off {
@@ -259,8 +261,8 @@ func (c *Region) commit() {
 	c.replay()
 }
 
-// Begin records a new megaflow with its rules, and sets its counts to 0. It must be
-// called before any worker has the megaflow.
+// Begin records that a new megaflow uses slot, and sets its counts to 0. "rules" has the rows
+// of its rules. The caller must call Begin before any worker has the megaflow.
 func (c *Region) Begin(slot, generation uint32, rules []uint32) {
 	s := &c.Slots[slot]
 	atomic.StoreUint32(&s.RuleCount, 0)
@@ -269,8 +271,8 @@ func (c *Region) Begin(slot, generation uint32, rules []uint32) {
 	c.Assign(slot, rules)
 }
 
-// Assign replaces the rules of a megaflow. All earlier counts must have been credited
-// before.
+// Assign replaces the rules of a megaflow. The caller must first credit all earlier counts to
+// the old rules.
 func (c *Region) Assign(slot uint32, rules []uint32) {
 	s := &c.Slots[slot]
 	copy(s.Rules[:], rules)
@@ -280,15 +282,15 @@ func (c *Region) Assign(slot uint32, rules []uint32) {
 // End records that slot is free.
 func (c *Region) End(slot uint32) { atomic.StoreUint32(&c.Slots[slot].RuleCount, 0) }
 
-// FD returns the descriptor of the region.
+// FD returns the region's descriptor, which the region keeps.
 func (c *Region) FD() int { return c.region.FD() }
 
 // UsedSlots returns a number that is larger than every megaflow slot that was ever
 // used.
 func (c *Region) UsedSlots() uint32 { return uint32(c.header.Slots) }
 
-// Forget clears the rows of megaflows and tunnels. It must be called when no worker has
-// a megaflow or a tunnel.
+// Forget clears the rows of megaflows and tunnels. The caller makes sure that no worker has a
+// megaflow or a tunnel.
 func (c *Region) Forget() {
 	clear(c.Slots[:c.header.Slots])
 	clear(c.Tunnels)

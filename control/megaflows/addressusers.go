@@ -9,8 +9,8 @@ import (
 	"weft/openflow/fdb"
 )
 
-// addressUsers maps an address to the megaflows that depend on it. They are translated
-// again when the address changes. Index.mu guards the map.
+// addressUsers maps an address to the megaflows that depend on it. Control translates these
+// megaflows again when the address changes. Index.mu guards the map.
 type addressUsers map[fdb.Ref]*addressUse
 
 // addressUse is an element of a linked list: one megaflow that depends on an address.
@@ -29,7 +29,7 @@ func (m *Megaflow) SetUses(refs []fdb.Ref) {
 	}
 }
 
-// Addresses reports whether the megaflow depends on any address.
+// Addresses reports whether the megaflow depends on any MAC or IP address.
 func (m *Megaflow) Addresses() bool { return len(m.addresses) > 0 }
 
 func (u addressUsers) add(m *Megaflow) {
@@ -76,8 +76,8 @@ func (f *Index) Reuse(m *Megaflow, refs []fdb.Ref) {
 	f.users.add(m)
 }
 
-// Using returns the megaflows that depend on one of the changed addresses, in slot
-// order.
+// Using returns the megaflows that depend on one of the changed addresses, sorted by slot, each
+// once.
 func (f *Index) Using(changes *fdb.Changes) []*Megaflow {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -35,27 +35,28 @@ type Megaflow struct {
 	// installed. Counters with another generation belong to another megaflow of the
 	// same slot.
 	Generation uint32
-	hash       uint32      // hash of its match in Index.index
+	hash       uint32      // hash of its match, the key of Index.index
 	record     *maskRecord // mask of its key; Admit sets it
-	longKey    *[]uint64   // words of its key if keyRoom is too small for them
+	longKey    *[]uint64   // the masked words of its key, if keyRoom is too small for them
 	Actions    []flowtable.Action
 	MadeNS     uint64
 	UsedNS     uint64 // time of the last hit, or MadeNS
 
 	Rules     []*ofproto.Rule // rules for which its frames count
 	RuleRows  []uint32        // rows of Rules in the counter region
-	Counted   *Counted        // nil: its frames count only for rules
-	Teaches   *Teaching       // nil: its frames teach nothing
-	Tables    *xlate.TableSet // tables looked up; megaflows share it
+	Counted   *Counted        // further counters of its frames; nil: its frames count only for Rules
+	Teaches   *Teaching       // effects of its frames on the tables; nil: none
+	Tables    *xlate.TableSet // the tables in which its translation looked up flows; megaflows with the same set share it
 	addresses []addressUse    // addresses on which the translation depends
 	UsedPorts bool
-	// Brief is true if the translation lacked something that may appear without a notice: an
-	// address that nobody knew, or room in a quota. The megaflow expires soon even if it is used.
+	// Brief is true if the translation lacked something that may become available without an
+	// event, such as an unknown address or a quota that was used up. The megaflow then expires
+	// soon, even if it is used.
 	Brief   bool
 	MustAsk bool // Translation.MustAsk
 
-	// Most megaflows need no further memory: a match of a connection, one action, one
-	// rule.
+	// Memory for the slices above. It suffices for most megaflows: a connection's match, one
+	// action, one rule.
 	keyRoom    [6]uint64
 	actionRoom [1]flowtable.Action
 	ruleRoom   [1]*ofproto.Rule
@@ -69,15 +70,15 @@ type Counted struct {
 	Patches []xlate.Crossing
 }
 
-// Teaching has the effects of the actions normal, learn and fin_timeout: learned
-// addresses, learned flows and shorter timeouts.
+// Teaching has the changes of tables that frames of a megaflow cause by the actions normal,
+// learn and fin_timeout: learned addresses, learned flows and shorter timeouts.
 type Teaching struct {
 	Learns   []fdb.Learn
 	Learned  []openflow.FlowMod
 	Finished []ofproto.Finished
 }
 
-// words returns the words of the key, as maskRecord.words.
+// words returns the key's words that maskRecord.words lists, in that order.
 func (m *Megaflow) words() []uint64 {
 	if m.longKey != nil {
 		return *m.longKey
@@ -101,13 +102,13 @@ func (m *Megaflow) Recirc() uint32 {
 	return (&flowtable.Key{flowtable.WPort: m.words()[0]}).Recirc()
 }
 
-// SetActions copies the actions to m, which is not in the index yet.
+// SetActions copies the actions to m. The caller must not have added m to the index yet.
 func (m *Megaflow) SetActions(actions []flowtable.Action) {
 	m.Actions = append(m.actionRoom[:0], actions...)
 }
 
-// SetCounted copies the rules, tables, groups and patch ports of translation t, for which
-// the frames of m count. row returns the row of a rule in the counter region.
+// SetCounted copies from translation t everything that counts the frames of m: rules, tables,
+// groups and patch ports. The function row returns the row of a rule in the counter region.
 func (m *Megaflow) SetCounted(t *xlate.Translation, row func(*ofproto.Rule) uint32) {
 	m.Rules, m.RuleRows, m.Counted = append(m.ruleRoom[:0], t.Rules...), m.rowRoom[:0], nil
 	for _, r := range t.Rules {
@@ -131,8 +132,8 @@ func (m *Megaflow) CountsAs(t *xlate.Translation) bool {
 // Mask returns the mask of a megaflow in the index.
 func (m *Megaflow) Mask() *flowtable.Key { return &m.record.mask }
 
-// SetEffects copies the side effects of the translation t to m, except the counted
-// rules and groups.
+// SetEffects copies the other results of translation t to m: used ports, tables, and the
+// effects of frames on the tables.
 func (m *Megaflow) SetEffects(t *xlate.Translation) {
 	m.UsedPorts, m.Brief, m.MustAsk, m.Teaches = t.UsedPorts, t.Question.Valid() || t.Refused, t.MustAsk, nil
 	m.Tables = sharedTables(&t.Tables)
@@ -144,8 +145,9 @@ func (m *Megaflow) SetEffects(t *xlate.Translation) {
 // recentTables is the result of the last call of sharedTables.
 var recentTables atomic.Pointer[xlate.TableSet]
 
-// sharedTables returns a copy of tables. Equal sets in a row have one copy, because most
-// translations look up the same tables, and a set is an eighth of a megaflow's memory.
+// sharedTables returns a copy of tables. Consecutive calls with equal sets get one copy,
+// because most translations look up the same tables, and a set is an eighth of a megaflow's
+// memory.
 func sharedTables(tables *xlate.TableSet) *xlate.TableSet {
 	if recent := recentTables.Load(); recent != nil && *recent == *tables {
 		return recent
@@ -155,7 +157,8 @@ func sharedTables(tables *xlate.TableSet) *xlate.TableSet {
 	return &fresh
 }
 
-// Index has the megaflows in the workers' caches. It assigns a slot to each.
+// Index has the megaflows in the workers' caches. It assigns a slot, the same in all workers,
+// to each.
 type Index struct {
 	limits flowtable.Sizes
 
@@ -165,12 +168,12 @@ type Index struct {
 	index flowtable.GrowingIndex // slots of the megaflows by Megaflow.hash
 	seed  [flowtable.KeyWords]uint64
 	users addressUsers
-	// masks has the masks in use. A megaflow is refused if the workers have no room for
-	// its mask.
+	// masks has the masks in use. A megaflow with a new mask is refused if the workers' caches
+	// have no free mask.
 	masks    map[flowtable.Key]*maskRecord
 	recent   *maskRecord // record that fit returned last; nil: none, or no longer in use
 	nextMask uint32
-	// quotas by port; the reserved masks that narrow returns do not count
+	// quotas of the ports; the reserved masks of the function narrow do not count
 	flowShares, maskShares, actionShares *share.Ports
 }
 
@@ -191,7 +194,7 @@ func newMaskRecord(mask *flowtable.Key) *maskRecord {
 	return record
 }
 
-// New returns an empty index for caches of the given sizes.
+// New returns an empty index for workers' caches of the given sizes.
 func New(limits flowtable.Sizes) *Index {
 	f := &Index{limits: limits, index: flowtable.NewGrowingIndex(flowtable.NewIndexOf), masks: map[flowtable.Key]*maskRecord{}, users: addressUsers{},
 		flowShares: share.New(limits.Megaflows), maskShares: share.New(limits.Masks - NarrowMasks), actionShares: share.New(mostActions(limits))}
@@ -205,22 +208,21 @@ func New(limits flowtable.Sizes) *Index {
 type Admission uint8
 
 const (
-	Admitted Admission = iota // has a new slot and was installed
+	Admitted Admission = iota // the megaflow got a slot and was installed
 	Present                   // an equal megaflow exists
 	Refused                   // a limit of slots, masks or actions refused the megaflow
 )
 
-// Candidate is a megaflow for Admit: the translation of Key, with the given mask. Admit
-// sets Verdict.
+// Candidate is a megaflow that Admit may add. Key and Mask are its match. Admit sets Verdict.
 type Candidate struct {
 	Megaflow  *Megaflow
 	Key, Mask *flowtable.Key
 	Verdict   Admission
 }
 
-// Admit allocates a slot for each megaflow of the list, unless the index has an equal
-// megaflow or a limit is reached. It then calls install, before it lets any other call
-// of Admit or Forget continue.
+// Admit allocates a slot for each megaflow of the list, unless the index has an equal megaflow
+// or a limit is reached. Then it calls install, which sends the admitted megaflows to the
+// workers. No other call of Admit or Forget runs until install returns.
 func (f *Index) Admit(list []Candidate, install func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -247,7 +249,7 @@ func (f *Index) prefetch(list []Candidate) {
 	f.index.Prefetch(hashes[:n])
 }
 
-// pack stores the words of key that the mask of record has.
+// pack stores in m the words of the key that the mask of record selects, and their hash.
 func (f *Index) pack(m *Megaflow, key *flowtable.Key, record *maskRecord) {
 	m.record, m.longKey = record, nil
 	if n := len(record.words); n > len(m.keyRoom) {
@@ -332,8 +334,8 @@ func (f *Index) enter(m *Megaflow) {
 	f.flowShares.Add(m.Owner, 1)
 }
 
-// Adopt adds megaflow m with this match to the index. The workers already have m in
-// slot m.Slot.
+// Adopt adds megaflow m with this key and mask to the index. The workers already have m in slot
+// m.Slot, from an earlier control process.
 func (f *Index) Adopt(m *Megaflow, key, mask *flowtable.Key) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -346,7 +348,8 @@ func (f *Index) Adopt(m *Megaflow, key, mask *flowtable.Key) {
 	f.enter(m)
 }
 
-// Reserve takes all slots below n. The caller adopts or releases each of them.
+// Reserve marks all slots below n as taken, because an earlier control process may use them.
+// The caller then adopts or releases each of them.
 func (f *Index) Reserve(n uint32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -359,8 +362,8 @@ func (f *Index) reserve(n uint32) {
 	}
 }
 
-// Forget removes megaflows from the index, and calls remove for each. It returns the
-// megaflows that were not removed before. Their slots stay taken until Release.
+// Forget removes megaflows from the index, and calls remove for each. It returns the megaflows
+// that this call removed. Their slots stay taken until Release.
 func (f *Index) Forget(list []*Megaflow, remove func(*Megaflow)) []*Megaflow {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -389,7 +392,7 @@ func (f *Index) forget(m *Megaflow) bool {
 	return true
 }
 
-// Release frees a slot that no worker uses.
+// Release makes a slot available again, after all workers have removed its megaflow.
 func (f *Index) Release(slot uint32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -409,11 +412,11 @@ func (f *Index) List() []*Megaflow {
 	return all
 }
 
-// PartSlots is the number of slots of a part of the index, see Part.
+// PartSlots is the number of slots that one call of Part reads under the index's lock.
 const PartSlots = 2048
 
-// Part returns the megaflows of the PartSlots slots that begin at from, in the order of their
-// slots, in the memory of list. nextSlot is the first slot of the next part; 0: there is none.
+// Part returns the megaflows of PartSlots slots, from the slot "from" on, sorted by slot. It
+// reuses the memory of list. nextSlot is the first slot of the next part; 0: there is none.
 func (f *Index) Part(list []*Megaflow, from uint32) (part []*Megaflow, nextSlot uint32) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -430,7 +433,7 @@ func (f *Index) Part(list []*Megaflow, from uint32) (part []*Megaflow, nextSlot 
 	return part, end
 }
 
-// Present removes the megaflows from list that are not in the index any more.
+// Present removes from list the megaflows that are no longer in the index.
 func (f *Index) Present(list []*Megaflow) []*Megaflow {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -10,43 +10,45 @@ import (
 	"weft/internal/share"
 )
 
-// This file limits the use of the workers' caches by one port: masks, slots and actions
-// each have a quota (share.Ports). Whatever a guest sends, other ports have room.
+// This file limits one port's use of the workers' caches. Masks, slots and actions each have a
+// quota (share.Ports). Whatever a guest sends, the other ports can still add megaflows.
 //
 // If a port has used up its quota of masks, its next megaflow gets a reserved mask. The
 // reserved mask matches more bits than necessary, so the megaflow is still correct.
 
 const (
-	// The idle timeout of a megaflow is Idle while its port uses at most half of its
-	// quota. The timeout falls to LeastIdle as the quota fills (Stays).
+	// Idle is the idle timeout of a port's megaflows while the port uses at most half of its
+	// quota. The timeout falls to LeastIdle as the quota fills (see Stays).
 	Idle      = 10 * time.Second
 	LeastIdle = time.Second
-	// crowdPart is the part of all slots beyond which a port's megaflows that got a single frame
-	// have a shorter idle timeout: one in. A sender who invents addresses has many of them.
+	// crowdPart divides the number of slots. If a port has more megaflows than the result, its
+	// megaflows with a single frame get a shorter idle timeout, because a sender who invents
+	// addresses has many of them.
 	crowdPart = 64
-	// onceIdlePart is the part of the idle timeout for these: one in. Ports with 500,000
-	// connections each, of which all get a frame in turn, need some seconds until the second one.
+	// onceIdlePart divides the idle timeout of these megaflows. The result is some seconds,
+	// because ports with 500,000 connections each, served in turn, need some seconds until each
+	// connection has its second frame.
 	onceIdlePart = 2
 )
 
 // Timeouts are the idle timeouts of a port's megaflows.
 type Timeouts struct {
 	Idle time.Duration
-	Once time.Duration // of megaflows that got a single frame
+	Once time.Duration // for megaflows that got only one frame
 }
 
-// NarrowMasks is the number of masks that narrow can return.
+// NarrowMasks is the number of different masks that the function narrow can return.
 const NarrowMasks = 2
 
-// changing has the header bits that often differ between frames of one connection.
+// changing has the header bits that often differ between the frames of one connection.
 var changing = flowtable.Key{
 	flowtable.WIP: 0xff<<48 | 0xff<<40 | 0xffff, // nw_tos, nw_ttl, tcp_flags
 	flowtable.WL4: 0xffffffff,                   // ipv6_label
 }
 
-// narrow returns the reserved mask that replaces mask. The reserved mask has all header
-// bits except changing (bits that vary within a connection). If mask has one of the
-// changing bits, the reserved mask has these bits, too.
+// narrow returns the reserved mask that replaces mask. The reserved mask has all header bits
+// except those of the variable changing. If mask has one of these bits, too, the reserved mask
+// has all bits.
 func narrow(mask *flowtable.Key) flowtable.Key {
 	var all, most flowtable.Key
 	changes := false
@@ -60,8 +62,8 @@ func narrow(mask *flowtable.Key) flowtable.Key {
 	return most
 }
 
-// mostActions is the number of usable entries of the action store. A quarter stays
-// unused, because free pieces may be too small for a list of actions.
+// mostActions returns the number of the action store's entries that megaflows may use. A
+// quarter stays unused, because free runs of entries may be too short for a list of actions.
 func mostActions(limits flowtable.Sizes) int { return limits.Actions / 4 * 3 }
 
 // Stays returns the idle timeouts of each port's megaflows. The scarcest of slots, masks
@@ -83,8 +85,8 @@ func (f *Index) Stays() map[uint32]Timeouts {
 	return stays
 }
 
-// idleTime returns the idle timeout of megaflows. used is the number of entries in use,
-// and limit the largest number. The fewer entries are free, the shorter is the timeout.
+// idleTime returns the idle timeout for megaflows that need a resource with the given number of
+// used entries and limit. The fewer entries are free, the shorter is the timeout.
 func idleTime(used, limit int) time.Duration {
 	free, half := max(limit-used, 0), max(limit/2, 1)
 	if free >= half {
@@ -93,15 +95,15 @@ func idleTime(used, limit int) time.Duration {
 	return LeastIdle + (Idle-LeastIdle)*time.Duration(free)/time.Duration(half)
 }
 
-// idleOf returns the idle timeout for the megaflows of port owner. p has the ports' use
-// of one resource, such as masks.
+// idleOf returns the idle timeout for the megaflows of the port owner. p has the ports' use of
+// one resource, such as masks.
 func idleOf(p *share.Ports, owner uint32) time.Duration {
 	return idleTime(p.Own(owner)+p.Count(), p.Limit())
 }
 
-// fit returns mask if some megaflow already uses it, or if the quota of port owner has
-// room for a new mask. Otherwise it returns the reserved mask (narrow). The second
-// result is the index's record of the returned mask, or nil.
+// fit returns mask if some megaflow already uses it, or if the quota of the port owner allows a
+// new mask. Otherwise it returns the reserved mask of the function narrow. The second result is
+// the index's record of the returned mask, or nil if no megaflow uses it.
 func (f *Index) fit(owner uint32, mask *flowtable.Key) (*flowtable.Key, *maskRecord) {
 	if f.recent != nil && f.recent.mask == *mask {
 		return mask, f.recent

@@ -12,31 +12,32 @@ import (
 )
 
 const (
-	// dropLogInterval is the time between two looks at the counters of logged drops.
+	// dropLogInterval is the interval at which LogDrops reads the counters of logged drops.
 	dropLogInterval = 5 * time.Second
-	// dropLogPause is the time between two lines about one port. The later line has the number of
-	// frames since the earlier one.
+	// dropLogPause is the shortest time between two log lines about one port. The later line has
+	// the number of frames dropped since the earlier line.
 	dropLogPause = time.Minute
 )
 
-// loggedDrop is a drop reason that the log tells besides the counters, because the sender does not
-// follow a protocol, and its operator sees no counter of this switch.
+// loggedDrop is the drop reason that is not only counted but also logged. Its cause is a sender
+// that does not follow the Geneve protocol, and the sender's operator does not see this
+// switch's counters.
 const (
 	loggedDrop = packet.DropBadGeneve
 	loggedText = "Invalid Geneve tunnel metadata, frames dropped" // begins with the words of Open vSwitch
 )
 
-// dropLog writes lines about loggedDrop.
+// dropLog writes log lines about frames dropped for loggedDrop.
 type dropLog struct {
 	statistics *Statistics
 	log        *slog.Logger
 	ports      map[uint32]*loggedPort // by number in the data path
 }
 
-// loggedPort is what the log knows about a port.
+// loggedPort is the state of the log for one port.
 type loggedPort struct {
-	count uint64    // the port's dropped frames at its last line
-	until time.Time // when the port may have its next line
+	count uint64    // number of the port's dropped frames at its last line
+	until time.Time // time from which the port may have its next line
 }
 
 // LogDrops logs frames that were dropped because of invalid Geneve options, until ctx ends.
@@ -54,7 +55,7 @@ func (s *Statistics) LogDrops(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// look writes a line for each port with new drops, at most one in dropLogPause.
+// look writes a line for each port with new drops, but at most one line in dropLogPause.
 func (l *dropLog) look(now time.Time) {
 	counts, names := l.statistics.dropped()
 	for number := range l.ports {
@@ -79,8 +80,8 @@ func (l *dropLog) look(now time.Time) {
 	}
 }
 
-// dropped returns the number of frames with loggedDrop, and the name, of each port that has such
-// frames, by number in the data path.
+// dropped returns the ports that have dropped frames for loggedDrop: the number of these frames
+// and the port's name. The key of both maps is the port's number in the data path.
 func (s *Statistics) dropped() (counts map[uint32]uint64, names map[uint32]string) {
 	infos := s.pipeline.View().Ports()
 	counts, names = map[uint32]uint64{}, map[uint32]string{}

@@ -10,8 +10,8 @@ import (
 	"weft/datapath"
 )
 
-// fragmentRows counts, for each port, the datagrams whose fragments the workers hold
-// until the datagram is complete.
+// fragmentRows makes the rows of "weft show limits" about fragments. It counts, for each port,
+// the incomplete datagrams whose fragments the workers hold.
 type fragmentRows struct {
 	seen      map[datagramOf]bool
 	own       map[uint32]uint64 // number of datagrams by port
@@ -38,9 +38,8 @@ func (r *fragmentRows) add(worker int, h *datapath.HeldFrame) {
 	r.own[atomic.LoadUint32(&h.InPort)]++
 }
 
-// emit emits the limit row of a port. The port may hold as many more incomplete
-// datagrams as there are free records. discarded is the port's number of bad-fragment
-// drops.
+// emit emits the limit row of a port. A port may hold at most half of the records that other
+// ports do not use. discarded is the port's number of bad-fragment drops.
 func (r *fragmentRows) emit(emit func(limits.Row), port uint32, discarded uint64) {
 	own := r.own[port]
 	r.discarded += discarded

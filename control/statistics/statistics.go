@@ -28,7 +28,7 @@ import (
 // Statistics reads the counters of a pipeline's engines.
 type Statistics struct {
 	pipeline *pipeline.Pipeline
-	cores    []int // index: worker
+	cores    []int // core of each worker, by the worker's index
 	mu       sync.Mutex
 }
 
@@ -38,9 +38,9 @@ func New(pl *pipeline.Pipeline, coreList []int) *Statistics {
 	return &Statistics{pipeline: pl, cores: coreList}
 }
 
-// hold returns the present workers, or nil before the first engine. Until the caller
-// calls release, the workers are not replaced, and nobody else changes the counters of
-// dead engines.
+// hold returns the workers of the present engine, or nil before the first engine. Until the
+// caller calls release, no engine is replaced, and nobody else changes the counters of dead
+// engines.
 func (s *Statistics) hold() (w *workers.Workers, release func()) {
 	w, free := s.pipeline.Hold()
 	s.mu.Lock()
@@ -50,7 +50,7 @@ func (s *Statistics) hold() (w *workers.Workers, release func()) {
 	}
 }
 
-// livePort sums a port's counters over the workers in w. w may be nil.
+// livePort sums the counters that the present engine's workers w have for a port. w may be nil.
 func livePort(w *workers.Workers, number uint32) datapath.PortCounters {
 	var sum datapath.PortCounters
 	if w == nil {
@@ -62,7 +62,8 @@ func livePort(w *workers.Workers, number uint32) datapath.PortCounters {
 	return sum
 }
 
-// workerNS sums the time of the workers in w that is charged to a port. w may be nil.
+// workerNS returns the time in ns that the workers w have spent on a port's frames. w may be
+// nil.
 func workerNS(w *workers.Workers, number uint32) (sum uint64) {
 	if w == nil {
 		return 0
@@ -73,7 +74,8 @@ func workerNS(w *workers.Workers, number uint32) (sum uint64) {
 	return sum
 }
 
-// Port returns the statistics of a port.
+// Port returns the statistics of the port with this number in the data path, since the port was
+// added.
 func (s *Statistics) Port(number uint32) api.PortStats {
 	w, release := s.hold()
 	defer release()
@@ -96,7 +98,8 @@ func dropsByName(counts *[packet.DropReasons]uint64) map[string]uint64 {
 	return drops
 }
 
-// Workers returns the statistics of all workers.
+// Workers returns the statistics of all workers since the start of the switch, over all
+// engines.
 func (s *Statistics) Workers() []api.Worker {
 	w, release := s.hold()
 	defer release()
@@ -104,7 +107,7 @@ func (s *Statistics) Workers() []api.Worker {
 	for i, sh := range w.Shared() {
 		var c datapath.Counters
 		counters.Add(shm.Words(&c), shm.Words(sh.Counters), 1)
-		heartbeat, parked := c.HeartbeatNS, c.ParkedQueues // no counters: only those of the present engine apply
+		heartbeat, parked := c.HeartbeatNS, c.ParkedQueues // no counters: their present values apply, not a sum over engines
 		counters.Add(shm.Words(&c), shm.Words(&s.pipeline.Region().Workers[i]), 1)
 		list = append(list, api.Worker{
 			Core: s.cores[i], Passes: c.Passes, IdlePasses: c.IdlePasses, PassGaps: slices.Clone(c.Gaps[:]), Sleeps: c.Sleeps, BusyNS: c.BusyNS,
@@ -117,7 +120,8 @@ func (s *Statistics) Workers() []api.Worker {
 	return list
 }
 
-// ResetPort clears the statistics of a port number when a new port gets the number.
+// ResetPort clears the statistics of a port number when a new port gets the number. It cannot
+// clear the workers' counters, so it subtracts them from the counts of dead engines.
 func (s *Statistics) ResetPort(number uint32) {
 	w, release := s.hold()
 	defer release()

@@ -19,8 +19,8 @@ var commands = map[string]openflow.Command{
 	"delete": openflow.Delete, "delete-strict": openflow.DeleteStrict,
 }
 
-// ChangeFlows applies a change of the flow tables; after an error nothing has changed.
-// When it returns, no frame uses the old rules.
+// ChangeFlows applies a change of the flow tables. After an error nothing has changed. When it
+// returns, the workers no longer use the old flows for any frame.
 func (ts *Tables) ChangeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
 	if c.Op == "replace" {
 		return ts.replaceFlows(c.Text)
@@ -44,8 +44,8 @@ func (ts *Tables) ChangeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
 	})
 }
 
-// AddFlows adds or changes the flows of a file, as a part of the transaction tx. A line of the file
-// may begin with another command.
+// AddFlows adds the flows of a file in the transaction tx. A line of the file may begin with
+// another command, such as modify.
 func (ts *Tables) AddFlows(tx *change.Tx, text string) error {
 	mods, err := parseFlows(api.ChangeFlows{Text: text, File: true}, openflow.Add, ts.bridge.Names(pipeline.ByName))
 	if err == nil {
@@ -54,10 +54,10 @@ func (ts *Tables) AddFlows(tx *change.Tx, text string) error {
 	return err
 }
 
-// maxNotes limits the notes in an answer. Further notes are left out.
+// maxNotes limits the parser's notes in an answer. Further notes are left out.
 const maxNotes = 10
 
-// notesOf returns the notes of the parser about parts of flows that it ignored.
+// notesOf returns the parser's notes about parts of flows that it ignored.
 func notesOf(mods []openflow.FlowMod) []string {
 	var notes []string
 	for i := range mods {
@@ -89,7 +89,8 @@ func parseFlows(c api.ChangeFlows, command openflow.Command, names openflow.Name
 	return mods, nil
 }
 
-// DeleteFlows deletes the flows to which a match applies.
+// DeleteFlows deletes the flows that match selects. If strict is true, it deletes only the flow
+// with exactly this match and priority.
 func (ts *Tables) DeleteFlows(match string, strict bool) (api.FlowsChanged, error) {
 	return change.Result(ts.configuration, func(tx *change.Tx) (api.FlowsChanged, error) {
 		var mod openflow.FlowMod
@@ -107,7 +108,7 @@ func (ts *Tables) DeleteFlows(match string, strict bool) (api.FlowsChanged, erro
 	})
 }
 
-// apply applies changes of flows.
+// apply applies changes of flows in the transaction tx and describes the result.
 func (ts *Tables) apply(tx *change.Tx, mods []openflow.FlowMod) (api.FlowsChanged, error) {
 	changes, err := ts.bridge.Apply(tx, mods)
 	if err != nil {
@@ -136,7 +137,7 @@ func (ts *Tables) DumpFlows(matchText string, words pipeline.PortWords, sortKeys
 	})
 }
 
-// FlowsOf describes the flows that filter selects.
+// FlowsOf describes the flows that the filter selects, with exact statistics, sorted by keys.
 func (ts *Tables) FlowsOf(tx *change.Tx, filter *openflow.FlowMod, keys []ofproto.SortKey, words pipeline.PortWords) []api.Flow {
 	ts.pipeline.PullCounts(tx)
 	rules := ts.bridge.Select(tx, filter)

@@ -22,13 +22,14 @@ var meterCommands = map[string]openflow.MeterCommand{
 	"add": openflow.MeterAdd, "modify": openflow.MeterModify, "delete": openflow.MeterDelete,
 }
 
-// ChangeGroups applies a change of groups as a whole; after an error nothing has
-// changed. When it returns, no frame uses the old groups.
+// ChangeGroups applies a change of groups. After an error nothing has changed. When it returns,
+// the workers no longer use the old groups for any frame.
 func (ts *Tables) ChangeGroups(c api.ChangeTable) (api.TableChanged, error) {
 	return change.Result(ts.configuration, func(tx *change.Tx) (api.TableChanged, error) { return ts.ChangeGroupsIn(tx, c) })
 }
 
-// ChangeGroupsIn changes groups like ChangeGroups, as a part of the transaction tx.
+// ChangeGroupsIn changes groups like ChangeGroups, as one of several changes in the transaction
+// tx.
 func (ts *Tables) ChangeGroupsIn(tx *change.Tx, c api.ChangeTable) (api.TableChanged, error) {
 	command, ok := groupCommands[c.Op]
 	if !ok {
@@ -49,12 +50,13 @@ func (ts *Tables) ChangeGroupsIn(tx *change.Tx, c api.ChangeTable) (api.TableCha
 	return tableChanged(len(mods))(ts.bridge.ApplyGroups(tx, mods))
 }
 
-// ChangeMeters is ChangeGroups for meters.
+// ChangeMeters applies a change of meters. After an error nothing has changed.
 func (ts *Tables) ChangeMeters(c api.ChangeTable) (api.TableChanged, error) {
 	return change.Result(ts.configuration, func(tx *change.Tx) (api.TableChanged, error) { return ts.ChangeMetersIn(tx, c) })
 }
 
-// ChangeMetersIn changes meters like ChangeMeters, as a part of the transaction tx.
+// ChangeMetersIn changes meters like ChangeMeters, as one of several changes in the transaction
+// tx.
 func (ts *Tables) ChangeMetersIn(tx *change.Tx, c api.ChangeTable) (api.TableChanged, error) {
 	command, ok := meterCommands[c.Op]
 	if !ok {
@@ -74,8 +76,8 @@ func (ts *Tables) ChangeMetersIn(tx *change.Tx, c api.ChangeTable) (api.TableCha
 	return tableChanged(len(mods))(ts.bridge.ApplyMeters(tx, mods))
 }
 
-// tableChanged describes the result of n changes of groups or meters. Its count of
-// changed flows has the flows that the change removed.
+// tableChanged returns a function that describes the result of n changes of groups or meters.
+// The count of flows in the description has the flows that the change removed.
 func tableChanged(n int) func(ofproto.Changes, error) (api.TableChanged, error) {
 	return func(changes ofproto.Changes, err error) (api.TableChanged, error) {
 		if err != nil {
@@ -85,7 +87,8 @@ func tableChanged(n int) func(ofproto.Changes, error) (api.TableChanged, error) 
 	}
 }
 
-// ListGroups describes the group with the number in text, or all groups.
+// ListGroups describes the group that text selects, or all groups if it selects none. "words"
+// chooses names or numbers for ports.
 func (ts *Tables) ListGroups(text string, words pipeline.PortWords) ([]api.Group, error) {
 	return change.Read(ts.configuration, func(tx *change.Tx) ([]api.Group, error) {
 		mod, err := openflow.ParseGroupMod(text, openflow.GroupDelete, nil)
@@ -105,7 +108,7 @@ func (ts *Tables) ListGroups(text string, words pipeline.PortWords) ([]api.Group
 	})
 }
 
-// ListMeters describes the meter with the number in text, or all meters.
+// ListMeters describes the meter that text selects, or all meters if it selects none.
 func (ts *Tables) ListMeters(text string) ([]api.Meter, error) {
 	return change.Read(ts.configuration, func(tx *change.Tx) ([]api.Meter, error) {
 		mod, err := openflow.ParseMeterMod(text, openflow.MeterDelete)

@@ -30,8 +30,8 @@ func (ts *Tables) DumpMegaflows(words pipeline.PortWords) (flows []api.Megaflow)
 	return flows
 }
 
-// describeMegaflow describes megaflow m with its statistics. The caller holds
-// Pipeline.mu.
+// describeMegaflow describes megaflow m with the statistics that the workers w have for it. The
+// caller holds Pipeline.mu.
 func describeMegaflow(w *workers.Workers, m *megaflows.Megaflow, now uint64, names openflow.Names) api.Megaflow {
 	packets, bytes, usedNS := w.Statistics(m.Slot, m.Generation)
 	key := m.Key()
@@ -48,7 +48,7 @@ func describeMegaflow(w *workers.Workers, m *megaflows.Megaflow, now uint64, nam
 	return f
 }
 
-// Sample has the counts of all megaflows at one time.
+// Sample has the packets and bytes of all megaflows at one time.
 type Sample map[*megaflows.Megaflow]hotCount
 
 type hotCount struct{ packets, bytes uint64 }
@@ -75,7 +75,7 @@ func (ts *Tables) Hottest(old, new Sample, n int, seconds float64) []api.Hot {
 	}
 	var rows []row
 	for m, c := range new {
-		was := old[m] // 0 for a megaflow that is new
+		was := old[m] // zero for a megaflow that the old sample lacks
 		if c.packets > was.packets {
 			rows = append(rows, row{m, hotCount{c.packets - was.packets, c.bytes - min(was.bytes, c.bytes)}})
 		}

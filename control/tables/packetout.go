@@ -12,8 +12,8 @@ import (
 	"weft/packet"
 )
 
-// PacketOut sends an operator's frame. It returns after a worker has executed the
-// actions.
+// PacketOut sends the frame of an operator's packet-out, whose text is as for ovs-ofctl. It
+// returns after a worker has executed the actions.
 func (ts *Tables) PacketOut(text string) (api.PacketSent, error) {
 	view := ts.bridge.Names(pipeline.ByName)
 	out, err := openflow.ParsePacketOut(text, view)

@@ -21,12 +21,12 @@ type ruleID struct {
 	match    openflow.PackedMatch
 }
 
-// flowSet has the flows of a file by ruleID. Of several flows with one ruleID, it has
-// the flow of the last line.
+// flowSet has flows by ruleID. If several lines of a file have the same ruleID, the last line
+// counts.
 type flowSet map[ruleID]openflow.FlowMod
 
-// flowSetOf parses a file of flows in which every line adds a flow. notes describes the
-// ignored parts of flows.
+// flowSetOf parses a file of flows in which every line adds a flow. The result notes describes
+// the parts of flows that the parser ignored.
 func (ts *Tables) flowSetOf(text string) (set flowSet, notes []string, err error) {
 	mods, err := parseFlows(api.ChangeFlows{Text: text, File: true}, openflow.Add, ts.bridge.Names(pipeline.ByName))
 	if err != nil {
@@ -37,14 +37,14 @@ func (ts *Tables) flowSetOf(text string) (set flowSet, notes []string, err error
 		if m.Command != openflow.Add {
 			return nil, nil, usererr.Errorf("line %d: %s: expected flows alone, without a command before them", m.Line, openflow.FormatFlowMod(&m, ts.bridge.Names(pipeline.ByName)))
 		}
-		m.Flags &^= openflow.CheckOverlap | openflow.ResetCounts // flags of the request, not of the flow
+		m.Flags &^= openflow.CheckOverlap | openflow.ResetCounts // these flags belong to a request, not to a flow
 		m.ModifyCookie, m.Notes = true, nil
 		set[ruleID{m.Table, m.Priority, m.Match}] = m
 	}
 	return set, notes, nil
 }
 
-// tableFlows returns all flows except weft-central's.
+// tableFlows returns all flows of the bridge except weft-central's.
 func (ts *Tables) tableFlows(tx *change.Tx) flowSet {
 	set := flowSet{}
 	rules := ts.bridge.Select(tx, &openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll})
@@ -58,8 +58,9 @@ func (ts *Tables) tableFlows(tx *change.Tx) flowSet {
 	return set
 }
 
-// replaceFlows replaces all flows by the flows of a file; after an error nothing has
-// changed. A flow keeps its statistics if only its actions or its cookie change.
+// replaceFlows replaces all flows of the bridge, except weft-central's, by the flows of a file.
+// After an error nothing has changed. A flow keeps its statistics if only its actions or its
+// cookie change.
 func (ts *Tables) replaceFlows(text string) (changed api.FlowsChanged, err error) {
 	return change.Result(ts.configuration, func(tx *change.Tx) (changed api.FlowsChanged, err error) {
 		want, notes, err := ts.flowSetOf(text)
@@ -95,8 +96,8 @@ func (ts *Tables) replaceFlows(text string) (changed api.FlowsChanged, err error
 	})
 }
 
-// compareMods puts deletes before adds, because deletes free table space. It then sorts
-// by table, descending priority and line.
+// compareMods orders the changes of replaceFlows: deletes before adds, because deletes free
+// table space, then by table, descending priority and line.
 func compareMods(a, b openflow.FlowMod) int {
 	deletes := func(m openflow.FlowMod) int {
 		if m.Command == openflow.DeleteStrict {
@@ -111,8 +112,8 @@ func sameFlow(a, b *openflow.FlowMod) bool {
 	return a.Match == b.Match && openflow.FormatFlowMod(a, nil) == openflow.FormatFlowMod(b, nil)
 }
 
-// sameBut reports whether two flows differ at most in actions and cookie, which a
-// modify can change.
+// sameBut reports whether two flows differ at most in actions and cookie. A modify can then
+// turn one into the other.
 func sameBut(a, b *openflow.FlowMod) bool {
 	x, y := *a, *b
 	x.NewCookie, y.NewCookie, x.Actions, y.Actions = 0, 0, nil, nil

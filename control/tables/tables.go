@@ -3,10 +3,10 @@
 // Package tables answers the API's requests about flows, groups, meters, packet-outs
 // and megaflows. It parses and formats the text of ovs-ofctl.
 //
-// The package has no state and no lock of its own. The pipeline has the tables. A
-// request that changes or dumps the tables takes the configuration lock. So the ports that
-// the request names stay the same until the change is in force. Handlers of the API
-// call this package without any lock.
+// The package has no state and no lock of its own. The pipeline has the tables. A request that
+// changes or dumps the tables takes the configuration lock. Thus the ports that the request
+// names cannot change until its change is in force. Handlers of the API call this package
+// without any lock.
 package tables
 
 import (
@@ -17,19 +17,21 @@ import (
 	"weft/control/usererr"
 )
 
-// Tables answers requests about the tables of a bridge, and about the megaflows of all.
+// Tables answers requests about the tables of one bridge, and about the megaflows of all
+// bridges.
 type Tables struct {
 	configuration *change.Configuration
 	bridge        *pipeline.Bridge
 	pipeline      *pipeline.Pipeline
 }
 
-// New returns the tables of b.
+// New returns a Tables for bridge b.
 func New(configuration *change.Configuration, b *pipeline.Bridge) *Tables {
 	return &Tables{configuration: configuration, bridge: b, pipeline: b.Pipeline()}
 }
 
-// marked marks err as an error of the request, unless the change is in force.
+// marked marks err as the client's error, except if the change is in force and could only not
+// be saved.
 func marked(err error) error {
 	var unsaved *change.UnsavedError
 	if errors.As(err, &unsaved) {

@@ -12,12 +12,14 @@ import (
 	"weft/openflow"
 )
 
-// ChangeTLVs changes the bridge's TLV map, completely or not at all.
+// ChangeTLVs changes the bridge's map of Geneve options to the fields tun_metadata. After an
+// error nothing has changed.
 func (ts *Tables) ChangeTLVs(request api.ChangeTLVs) error {
 	return ts.configuration.Update(func(tx *change.Tx) error { return ts.ChangeTLVsIn(tx, request) })
 }
 
-// ChangeTLVsIn changes the TLV map like ChangeTLVs, as a part of the transaction tx.
+// ChangeTLVsIn changes the TLV map like ChangeTLVs, as one of several changes in the
+// transaction tx.
 func (ts *Tables) ChangeTLVsIn(tx *change.Tx, request api.ChangeTLVs) error {
 	mod := openflow.TLVMod{}
 	switch request.Op {
@@ -42,7 +44,7 @@ func (ts *Tables) ChangeTLVsIn(tx *change.Tx, request api.ChangeTLVs) error {
 	return err
 }
 
-// TLVMap returns the bridge's TLV map.
+// TLVMap describes the bridge's map of Geneve options.
 func (ts *Tables) TLVMap() api.TLVMap {
 	m := ts.bridge.TLVs()
 	shown := api.TLVMap{MaxSpace: openflow.TLVSpace, MaxFields: openflow.TLVFields, Space: m.Space(), Mappings: []api.TLVMapping{}}

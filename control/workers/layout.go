@@ -14,8 +14,8 @@ import (
 	"weft/packet"
 )
 
-// layoutVersion changes if a value in the workers' memory gets another meaning, or a table
-// another size, while all types stay.
+// layoutVersion must change if a value in the workers' memory gets another meaning, or a table
+// another size, while all types stay the same.
 const layoutVersion = 2
 
 // Layout returns an identifier of the layout of the workers' memory: of all types in it,

@@ -35,16 +35,16 @@ func (w *Workers) Generation(slot uint32) (generation uint32, agreed bool) {
 	return first, true
 }
 
-// HeldSince returns the time at which a worker held a frame for control, CLOCK_MONOTONIC in
-// nanoseconds. ref is the argument of the frame's upcall.
+// HeldSince returns the time since which a worker holds a frame for control, in ns of
+// CLOCK_MONOTONIC. ref is the argument of the frame's upcall.
 func (w *Workers) HeldSince(worker int, ref uint32) uint64 {
 	held := w.shared[worker].Held
 	return atomic.LoadUint64(&held[datapath.SlotOf(ref)%uint32(len(held))].SinceNS)
 }
 
-// HeldFrame appends the bytes of a frame that a worker holds for control to buf, as many as buf has
-// room for. length is the frame's length. It appends nothing if the frame has expired meanwhile. ref is
-// the argument of the frame's upcall.
+// HeldFrame appends the first bytes of a frame that a worker holds for control to buf, up to
+// buf's capacity. length is the length of the whole frame. If the frame has expired meanwhile,
+// nothing is appended. ref is the argument of the frame's upcall.
 func (w *Workers) HeldFrame(worker int, ref uint32, buf []byte) (frame []byte, length int) {
 	sh := w.shared[worker]
 	slot := datapath.SlotOf(ref) % uint32(len(sh.Held))
@@ -54,14 +54,14 @@ func (w *Workers) HeldFrame(worker int, ref uint32, buf []byte) (frame []byte, l
 	length = int(min(atomic.LoadUint32(&sh.Held[slot].Len), datapath.HeldBytes))
 	start := int(slot) * datapath.HeldBytes
 	frame = append(buf, sh.HeldBytes[start:start+min(length, cap(buf)-len(buf))]...)
-	if !sh.Waits(ref) { // the worker may have reused the slot while it was read
+	if !sh.Waits(ref) { // the worker may have reused the slot during the copy
 		return buf, 0
 	}
 	return frame, length
 }
 
-// HeldBytes returns the length of a frame that a worker holds for control. ref
-// identifies the frame; it is the argument of the frame's upcall.
+// HeldBytes returns the length in bytes of a frame that a worker holds for control. ref is the
+// argument of the frame's upcall.
 func (w *Workers) HeldBytes(worker int, ref uint32) uint64 {
 	held := w.shared[worker].Held
 	return uint64(atomic.LoadUint32(&held[datapath.SlotOf(ref)%uint32(len(held))].Len))

@@ -20,8 +20,8 @@ import (
 // blocks for as many workers.
 const Max = 64
 
-// ErrGone means that the engine died before it applied a command. Changes of tables
-// ignore this error, because the next engine gets all state.
+// ErrGone means that the engine died before it applied a command. Changes of tables ignore this
+// error, because the next engine gets the whole state.
 var ErrGone = errors.New("the engine has died, another is being started: try again")
 
 // Workers has the workers of one engine.
@@ -35,9 +35,9 @@ type Workers struct {
 	commands []*shm.Producer // index: worker
 }
 
-// New returns the workers of an engine with shared memory mem. When the channel ended
-// is closed, the workers count as gone at once. Goroutines that wait for them may hold
-// a lock that the engine's replacement needs.
+// New returns the workers of an engine with shared memory mem. When the channel "ended" is
+// closed, the engine counts as dead. Goroutines that wait for its workers then return, because
+// they may hold a lock that the engine's replacement needs.
 func New(mem *engine.Memory, ended <-chan struct{}) *Workers {
 	w := &Workers{mem: mem, shared: mem.Shared}
 	for i, sh := range mem.Shared {
@@ -50,11 +50,11 @@ func New(mem *engine.Memory, ended <-chan struct{}) *Workers {
 	return w
 }
 
-// CommandRoom is a size in bytes that is enough for a command with few actions.
+// CommandRoom is a buffer capacity in bytes that suffices for a command with few actions.
 const CommandRoom = 1 << 10
 
-// Push sends a command to worker i. It waits until the worker's ring has room. It
-// returns false if the engine has died.
+// Push sends the command msg to worker i and wakes it. It waits while the worker's ring is
+// full. It returns false if the engine has died.
 func (w *Workers) Push(i int, msg []byte) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -91,7 +91,7 @@ func (w *Workers) Publish(i int) {
 	w.commands[i].Publish()
 }
 
-// PublishAll calls Publish for all workers.
+// PublishAll makes the queued commands visible to all workers and wakes them.
 func (w *Workers) PublishAll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,11 +100,11 @@ func (w *Workers) PublishAll() {
 	}
 }
 
-// Batch queues commands under one lock. Batch locks the command rings; Batch.End
-// unlocks them.
+// Batch queues many commands under one acquisition of the lock. Workers.Batch locks the command
+// rings; Batch.End unlocks them.
 type Batch struct{ w *Workers }
 
-// Batch begins a batch of commands.
+// Batch locks the command rings and begins a batch of commands.
 func (w *Workers) Batch() *Batch {
 	w.mu.Lock()
 	return &Batch{w}
@@ -120,11 +120,11 @@ func (b *Batch) QueueAll(msg []byte) {
 	}
 }
 
-// End ends the batch. It wakes no worker.
+// End unlocks the command rings. It wakes no worker.
 func (b *Batch) End() { b.w.mu.Unlock() }
 
-// QueueAll queues a command for all workers. All workers get the commands of several
-// calls in the same order. PublishAll wakes the workers.
+// QueueAll queues a command for all workers, which get the commands of several calls in the
+// same order. PublishAll wakes the workers.
 func (w *Workers) QueueAll(msg []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -159,13 +159,13 @@ func (w *Workers) WaitApplied() error {
 	return nil
 }
 
-// Shared returns the shared memory of each worker.
+// Shared returns the shared memory of each worker, by the worker's index.
 func (w *Workers) Shared() []*datapath.Shared { return w.shared }
 
-// Connections returns the connection table.
+// Connections returns the engine's table of tracked connections.
 func (w *Workers) Connections() *conntrack.Memory { return &w.mem.Connections }
 
-// Memory returns the engine's memory.
+// Memory returns the memory that control shares with the engine.
 func (w *Workers) Memory() *engine.Memory { return w.mem }
 
 // Gone reports whether the engine has died.
