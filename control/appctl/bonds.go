@@ -16,7 +16,8 @@ import (
 	"weft/control/usererr"
 )
 
-// bondCommands returns the commands about bonds, with the words and texts of Open vSwitch 3.1.
+// bondCommands returns the commands about bonds. Their words and answers are those of Open
+// vSwitch 3.1.
 func (c *commands) bondCommands() (list []unixctl.Command) {
 	list = []unixctl.Command{
 		{Name: "bond/list", Run: func([]string) (string, error) { return c.listBonds(), nil }},
@@ -26,7 +27,7 @@ func (c *commands) bondCommands() (list []unixctl.Command) {
 		{Name: "bond/migrate", Usage: "port hash member", Least: 3, Most: 3, Changes: true, Run: c.migrate},
 	}
 	apply := func(verb, done string, change func(b *bond.Bond, number uint32) bool) {
-		for _, noun := range []string{"member", "slave"} { // the word of today, and the word before 2.14
+		for _, noun := range []string{"member", "slave"} { // today's word, and the word of Open vSwitch before 2.14
 			list = append(list, unixctl.Command{Name: "bond/" + verb + "-" + noun, Usage: "port member", Least: 2, Most: 2, Changes: true,
 				Run: func(words []string) (string, error) {
 					return done + "\n", c.Ports.ChangeBond(words[0], words[1], func(b *bond.Bond, number uint32) string {
@@ -44,7 +45,8 @@ func (c *commands) bondCommands() (list []unixctl.Command) {
 	return list
 }
 
-// bonds lists the bonds, with their members by name as Open vSwitch prints them.
+// bonds returns the ports that are bonds. Each bond's members are sorted by name, as Open
+// vSwitch prints them.
 func (c *commands) bonds() (list []api.Port) {
 	ports, _ := c.Ports.List("") // fails for an unknown name only
 	for _, p := range ports {
@@ -128,7 +130,8 @@ func (c *commands) showBond(out *strings.Builder, p *api.Port) {
 	}
 }
 
-// showLACPs prints the LACP of a bond, or of all, in Open vSwitch's words.
+// showLACPs prints the LACP state of the bond that the words name, or of all bonds. The
+// function show prints one bond in Open vSwitch's words.
 func (c *commands) showLACPs(words []string, show func(out *strings.Builder, p *api.Port)) (string, error) {
 	var out strings.Builder
 	found := false
@@ -199,7 +202,7 @@ func showLACPStats(out *strings.Builder, p *api.Port) {
 	}
 }
 
-// macOfPort returns the MAC address of a port's device, or zeros.
+// macOfPort returns the MAC address of a port's device, or zeros if the port has no device.
 func (c *commands) macOfPort(name string) string {
 	if list, err := c.Ports.List(name); err == nil && name != "" && len(list) == 1 {
 		if nic, err := net.InterfaceByName(cmp.Or(list[0].Options["dev"], name)); err == nil {

@@ -43,7 +43,7 @@ type Setup struct {
 
 type commands struct{ Setup }
 
-// Commands returns the commands.
+// Commands returns the commands of ovs-appctl that the switch has, for unixctl.Open.
 func Commands(setup Setup) []unixctl.Command {
 	c := &commands{setup}
 	text := func(f func() string) func([]string) (string, error) {
@@ -81,7 +81,7 @@ func (c *commands) bridgeList() (names []string) {
 	return names
 }
 
-// exit ends this process after its answer. With --cleanup the engine ends too.
+// exit ends this process after the command's answer. The engine goes on, except with --cleanup.
 func (c *commands) exit(words []string) (string, error) {
 	switch {
 	case len(words) == 0:
@@ -192,7 +192,8 @@ func (c *commands) showBFD(words []string) (string, error) {
 	return out.String(), nil
 }
 
-// showCoverage prints the reasons of drops, which are what the switch counts for support.
+// showCoverage prints the counts of dropped frames by reason. They replace Open vSwitch's
+// coverage counters.
 func (c *commands) showCoverage() string {
 	drops := map[string]uint64{}
 	for _, w := range c.Statistics.Workers() {

@@ -19,7 +19,7 @@ import (
 	"weft/control/usererr"
 )
 
-// datapathName is Open vSwitch's name of the data path in userspace. All bridges share one.
+// datapathName is Open vSwitch's name of its userspace data path, which all bridges share.
 const datapathName = "netdev@ovs-netdev"
 
 // dpctl returns the commands about the data path and its connections. Errors and answers have
@@ -48,7 +48,8 @@ func (c *commands) dpctl() []unixctl.Command {
 		{Name: "dpctl/ct-get-limits", Usage: "[dp] [zone=N1[,N2...]]", Most: 2, Run: c.dpctlLimits},
 		{Name: "dpif/show-dp-features", Usage: "bridge", Least: 1, Most: 1, Run: c.dpifFeatures},
 		{Name: "dpif/set-dp-features", Usage: "bridge feature value", Least: 3, Most: 3, Changes: true, Run: c.dpifSetFeature},
-		// A change is in force when its call returns, and counters are current: nobody waits.
+		// Nobody needs to wait, because a change is in force when its call returns, and counters are
+		// always current.
 		{Name: "revalidator/wait", Run: nothing},
 		{Name: "revalidator/purge", Changes: true, Run: nothing},
 		{Name: "upcall/show", Run: c.upcallShow},
@@ -56,15 +57,17 @@ func (c *commands) dpctl() []unixctl.Command {
 	return append(commands, unixctl.RouteCommands()...)
 }
 
-// refusal is an error of ovs-dpctl, with the name of a cause as strerror(3) has it.
+// refusal returns an error in the form of ovs-dpctl. The cause is a text of strerror(3), such
+// as "Invalid argument".
 func refusal(cause, format string, words ...any) error {
 	return usererr.Errorf("ovs-vswitchd: %s (%s)", fmt.Sprintf(format, words...), cause)
 }
 
 const invalid = "Invalid argument"
 
-// withoutDatapath returns the words after the data path's name. With more than limit other
-// words, options not counted, the first one is taken for a name that there is not.
+// withoutDatapath returns the words without options and without the data path's name. If more
+// than limit words are left, it treats the first one as the name of a data path that does not
+// exist.
 func withoutDatapath(words []string, limit int) ([]string, error) {
 	var rest []string
 	for _, w := range words {
@@ -81,8 +84,8 @@ func withoutDatapath(words []string, limit int) ([]string, error) {
 	return rest, nil
 }
 
-// connectionFilter returns the filter of connections in the words after the data path's name, see
-// withoutDatapath.
+// connectionFilter parses the filter of connections in the words after the data path's name.
+// limit is as for withoutDatapath.
 func connectionFilter(words []string, limit int) (conntrack.Filter, error) {
 	args, err := withoutDatapath(words, limit)
 	if err != nil {
@@ -95,7 +98,7 @@ func connectionFilter(words []string, limit int) (conntrack.Filter, error) {
 	return filter, nil
 }
 
-// hasOption reports whether the words have one of these options.
+// hasOption reports whether one of the words is one of these options.
 func hasOption(words []string, options ...string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return slices.Contains(options, w) })
 }
@@ -149,7 +152,8 @@ func (c *commands) dpctlFlush(words []string) (string, error) {
 	return "", err
 }
 
-// wrongFilter returns Open vSwitch's words for the first word of a filter that is not valid.
+// wrongFilter returns Open vSwitch's error text about the first invalid word of a filter of
+// connections.
 func wrongFilter(args []string) string {
 	for i, arg := range args {
 		if _, err := conntrack.ParseFilter(args[:i+1]); err == nil {
@@ -214,7 +218,8 @@ func (c *commands) dpctlStats(words []string) (string, error) {
 	return out.String(), nil
 }
 
-// ctSetting returns the function of a command that prints a setting of connection tracking.
+// ctSetting returns a command that prints one setting of connection tracking. The function word
+// formats the setting.
 func (c *commands) ctSetting(word func(*api.Conntrack) string) func([]string) (string, error) {
 	return func(words []string) (string, error) {
 		if _, err := withoutDatapath(words, 0); err != nil {
@@ -284,7 +289,7 @@ func (c *commands) dpctlSetLimits(words []string) (string, error) {
 	return "", c.Tracking.Change(&change)
 }
 
-// zones parses zone=N[,N...].
+// zones parses the optional word zone=N[,N...] of a command about connection tracking.
 func zones(words []string) (list []uint16, err error) {
 	if len(words) == 0 {
 		return nil, nil
@@ -351,7 +356,8 @@ func (c *commands) dpctlLimits(words []string) (string, error) {
 	return out.String(), nil
 }
 
-// dpifFeatures answers from the table that the database gets as Datapath.capabilities.
+// dpifFeatures prints the data path's features, the same that ovsdb-server gets as
+// Datapath.capabilities.
 func (c *commands) dpifFeatures(words []string) (string, error) {
 	if _, err := c.Bridges.Find(words[0]); err != nil {
 		return "", err
@@ -359,9 +365,9 @@ func (c *commands) dpifFeatures(words []string) (string, error) {
 	return ovsdb.Features(), nil
 }
 
-// dpifSetFeature accepts the features that the data path has. Without a feature, Open vSwitch
-// does the same to the same frames on its slow path; here all frames have one path, so nothing
-// changes.
+// dpifSetFeature accepts the features that the data path has, and changes nothing. Open vSwitch
+// without a feature moves the affected frames to its slow path, with the same result. Here all
+// frames take one path.
 func (c *commands) dpifSetFeature(words []string) (string, error) {
 	if _, err := c.Bridges.Find(words[0]); err != nil {
 		return "", err
@@ -378,8 +384,8 @@ func (c *commands) upcallShow([]string) (string, error) {
 	return fmt.Sprintf("%s:\n  flows         : (current %d)\n", datapathName, n.Megaflows), nil
 }
 
-// dpctlFlows prints the megaflows that have all parts of filter=. Types other than ovs, of
-// flows in hardware, there are none.
+// dpctlFlows prints the megaflows whose text has all parts of the words filter=. The only type
+// of flows is "ovs"; other types, such as flows in hardware, do not exist.
 func (c *commands) dpctlFlows(words []string) (string, error) {
 	var filter []string
 	for _, w := range words {
@@ -413,7 +419,7 @@ func (c *commands) dpifFlows(words []string) (string, error) {
 	return c.megaflowLines(words, func(m *api.Megaflow) bool { return members[inPort(m.Match)] }), nil
 }
 
-// inPort returns the name of in_port in a megaflow's match.
+// inPort returns the name of the input port in the text of a megaflow's match.
 func inPort(match string) string {
 	for _, field := range strings.Split(match, ",") {
 		if name, is := strings.CutPrefix(field, "in_port="); is {
@@ -423,8 +429,8 @@ func inPort(match string) string {
 	return ""
 }
 
-// megaflowLines returns the megaflows in Open vSwitch's words, with the data path's numbers of
-// ports unless the words have --names.
+// megaflowLines formats the megaflows for which "shown" returns true, in Open vSwitch's words.
+// Ports have their numbers in the data path, or names with the option --names.
 func (c *commands) megaflowLines(words []string, shown func(*api.Megaflow) bool) string {
 	port := func(name string) string { return name }
 	if !hasOption(words, "--names") {

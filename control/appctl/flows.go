@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// A datapathField is where Open vSwitch's text of a datapath flow has a field: ipv4(src=) has
-// nw_src.
+// A datapathField tells where Open vSwitch's text of a datapath flow shows a field. For
+// example, ipv4(src=) shows nw_src.
 type datapathField struct {
 	group, name string
 }
 
-// datapathFields has the fields whose text differs from FIELD(VALUE).
+// datapathFields has the fields that the text of a datapath flow does not show as FIELD(VALUE).
 var datapathFields = map[string]datapathField{
 	"tun_id": {"tunnel", "tun_id"}, "tun_src": {"tunnel", "src"}, "tun_dst": {"tunnel", "dst"}, "tun_ipv6_src": {"tunnel", "ipv6_src"},
 	"tun_ipv6_dst": {"tunnel", "ipv6_dst"}, "tun_flags": {"tunnel", "flags"},
@@ -26,7 +26,8 @@ var datapathFields = map[string]datapathField{
 	"arp_spa": {"arp", "sip"}, "arp_tpa": {"arp", "tip"}, "arp_op": {"arp", "op"}, "arp_sha": {"arp", "sha"}, "arp_tha": {"arp", "tha"},
 }
 
-// datapathProtocol is what a word such as tcp says in a match.
+// datapathProtocol has the values and group names for which a word such as tcp stands in a
+// match.
 type datapathProtocol struct {
 	etherType, ip, proto, transport string
 }
@@ -39,12 +40,14 @@ var datapathProtocols = map[string]datapathProtocol{
 	"icmp": {"0x0800", "ipv4", "1", "icmp"}, "icmp6": {"0x86dd", "ipv6", "58", "icmpv6"},
 }
 
-// datapathGroups is the order of the groups.
+// datapathGroups has the groups of a datapath flow's text in the order in which Open vSwitch
+// prints them.
 var datapathGroups = []string{"recirc_id", "dp_hash", "tunnel", "in_port", "ct_state", "ct_zone", "ct_mark", "ct_label", "eth", "eth_type", "vlan",
 	"ipv4", "ipv6", "arp", "tcp", "udp", "sctp", "tcp_flags", "icmp", "icmpv6", "nd"}
 
-// datapathMatch returns a megaflow's match in the words of ovs-dpctl(8). A field that the
-// megaflow does not match is not there, frag= included. portWord returns the word for a port.
+// datapathMatch returns a megaflow's match in the form of ovs-dpctl(8). It leaves out fields
+// that the megaflow does not match, also frag=. The function portWord returns the word for a
+// port.
 func datapathMatch(match string, portWord func(name string) string) string {
 	groups := map[string][]string{"recirc_id": {"0"}}
 	var others []string
@@ -67,7 +70,7 @@ func datapathMatch(match string, portWord func(name string) string) string {
 		at, is := datapathFields[name]
 		transport := name
 		if i := strings.IndexByte(name, '_'); !is && p.transport != "" && i > 0 && strings.HasPrefix(p.transport, name[:i]) {
-			transport = "tp" + name[i:] // tcp_dst is tp_dst
+			transport = "tp" + name[i:] // tcp_dst and udp_dst are the field tp_dst
 			at, is = datapathFields[transport]
 		}
 		switch {
@@ -104,8 +107,8 @@ func datapathMatch(match string, portWord func(name string) string) string {
 	return joinGroups(groups, fields, others)
 }
 
-// joinGroups returns the text of a match: groups in their order, then groups with a name of their own
-// in the order of the match's fields, then the parts without a group.
+// joinGroups returns the text of a match. First come the groups of datapathGroups in their
+// order, then other groups in the order of the match's fields, then the parts without a group.
 func joinGroups(groups map[string][]string, fields [][2]string, ungrouped []string) string {
 	var out []string
 	for _, name := range datapathGroups {
@@ -114,7 +117,7 @@ func joinGroups(groups map[string][]string, fields [][2]string, ungrouped []stri
 		}
 		delete(groups, name)
 	}
-	for _, field := range fields { // ct_nw_src and the like, in the order of the match
+	for _, field := range fields { // groups that datapathGroups lacks, such as ct_nw_src
 		if parts, is := groups[field[0]]; is {
 			out = append(out, field[0]+"("+parts[0]+")")
 		}

@@ -26,7 +26,8 @@ func (h *Handlers) bridgeRoutes(route router) {
 	route("DELETE /v1/bridges/{name}", deletion(func(name string) bool { return h.Bridges.Named(name) != nil }, h.Bridges.Delete))
 }
 
-// bridgeOf returns the bridge that a request names; without a name, the first one.
+// bridgeOf returns the bridge that a request names in the parameter "bridge", or the first
+// bridge if it names none.
 func (h *Handlers) bridgeOf(r *http.Request) (*bridges.Bridge, error) {
 	return h.Bridges.Find(r.URL.Query().Get("bridge"))
 }

@@ -18,8 +18,8 @@ import (
 	"weft/packet"
 )
 
-// captureOf returns the capture of GET /v1/capture: the selection of frames that workers
-// copy.
+// captureOf parses the parameters of GET /v1/capture: which frames the workers copy for the
+// client.
 func (h *Handlers) captureOf(r *http.Request) (datapath.Capture, error) {
 	q := r.URL.Query()
 	capture := datapath.Capture{Kind: datapath.CapturePort}
@@ -52,8 +52,8 @@ func (h *Handlers) captureOf(r *http.Request) (datapath.Capture, error) {
 	return capture, err
 }
 
-// TraceOf returns the capture of GET /v1/trace/live: the selection of frames that
-// workers copy.
+// TraceOf parses the parameters of GET /v1/trace/live: which frames the workers trace and copy
+// for the client.
 func (h *Handlers) TraceOf(r *http.Request) (datapath.Capture, error) {
 	q := r.URL.Query()
 	capture := datapath.Capture{Kind: datapath.CaptureTrace, Snap: packet.InnerHeader}
@@ -91,7 +91,7 @@ func (h *Handlers) streamCapture(w http.ResponseWriter, r *http.Request, capture
 	wall := time.Now().Add(-time.Duration(clock.Monotonic()))
 	begun := false
 	payload := access.PeerOf(r.Context()).Role >= access.Write
-	h.Pipeline.PauseOffload() // the capture sees the workers' frames only
+	h.Pipeline.PauseOffload() // offloaded frames do not pass the workers, so the capture would lack them
 	defer h.Pipeline.ResumeOffload()
 	err := h.Captures.Run(r.Context(), capture, func() error { begun = true; return out.begin() }, out.flush,
 		func(f *datapath.Captured, lost uint64) error {

@@ -14,9 +14,9 @@ func (h *Handlers) changeRoutes(route router) {
 	route("POST /v1/changes", withBody(func(_ *http.Request, list *api.Changes) (any, error) { return struct{}{}, h.ChangeAll(list.Changes) }))
 }
 
-// ChangeAll makes changes in their order, in one transaction. If a change is refused before a table or
-// a setting of connection tracking has changed, nothing changes. Otherwise the changes before the
-// refused one are in force.
+// ChangeAll makes the changes of the list in their order, in one transaction. If a change is
+// refused before one has changed a table or a setting of connection tracking, nothing changes.
+// Otherwise the changes before the refused one are in force.
 func (h *Handlers) ChangeAll(list []api.Change) error {
 	var refused, failed error
 	err := h.Bridges.Change(func(tx *change.Tx) error {
@@ -39,8 +39,8 @@ func (h *Handlers) ChangeAll(list []api.Change) error {
 	return failed
 }
 
-// changeOne makes one change as a part of the transaction tx. onFailure gets the error if the commit
-// cannot attach or save a port.
+// changeOne makes one change in the transaction tx. onFailure gets the error if the commit
+// later cannot attach or save a port.
 func (h *Handlers) changeOne(tx *change.Tx, c *api.Change, onFailure func(error)) error {
 	switch {
 	case c.AddBridge != nil:
@@ -65,7 +65,7 @@ func (h *Handlers) changeOne(tx *change.Tx, c *api.Change, onFailure func(error)
 	if err != nil {
 		return err
 	}
-	tx.ShowNow() // texts name the ports that have been added
+	tx.ShowNow() // the texts of later changes may name ports that earlier changes have added
 	switch {
 	case c.ModBridge != nil:
 		_, err = h.Bridges.ModifyIn(tx, b, *c.ModBridge)

@@ -46,12 +46,11 @@ func (h *Handlers) conntrackRoutes(mux *access.Mux, route router) {
 	}))
 }
 
-// pagerPatience is the longest time for which a client may not read its dump, because a
-// person may page through it. The dump holds no lock meanwhile.
+// pagerPatience is the longest time for which the client of a dump may stop reading, because a
+// person may page through the dump. The dump holds no lock meanwhile.
 const pagerPatience = 5 * time.Minute
 
-// dumpConnections sends the connections as JSON or in the format of ovs-dpctl
-// dump-conntrack.
+// dumpConnections sends the tracked connections as JSON or as text of ovs-dpctl dump-conntrack.
 func (h *Handlers) dumpConnections(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
 	filter, err := conntrack.ParseFilter(q["arg"])

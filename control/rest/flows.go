@@ -53,14 +53,14 @@ func (h *Handlers) flowRoutes(route router) {
 	route("POST /v1/packet-out", withBodyOnTables(h, func(t *tables.Tables, out api.PacketOut) (any, error) { return t.PacketOut(out.Text) }))
 }
 
-// changeOf parses the change of flows in a request: JSON, or a file of flows as plain
+// changeOf parses the change of flows in a request's body: JSON, or a file of flows as plain
 // text.
 func changeOf(r *http.Request) (c api.ChangeFlows, err error) {
 	if r.Header.Get("Content-Type") != "text/plain" {
 		return c, body(r, &c)
 	}
 	var text strings.Builder
-	// limited, because a client may announce more bytes than it sends
+	// a client may announce more bytes than it sends, so the first allocation is limited
 	text.Grow(int(min(max(r.ContentLength, 0), access.SmallBody)))
 	if _, err = io.Copy(&text, r.Body); err != nil {
 		return c, bodyError(err, "a file of flows")

@@ -61,13 +61,14 @@ type Handlers struct{ Setup }
 // New returns the handlers of a daemon's API.
 func New(setup Setup) *Handlers { return &Handlers{setup} }
 
-// answer handles a request of the API and returns its result.
+// An answer is a function that handles a request of the API and returns the result for the
+// response.
 type answer func(r *http.Request) (any, error)
 
-// router adds a route to the API. The route sends the answer's result as JSON.
+// A router adds a route to the API. The route calls the answer and sends its result as JSON.
 type router func(pattern string, a answer)
 
-// API adds the API's routes to mux. The caller makes mux with the rules of Routes.
+// API adds the API's routes to mux, which the caller has made with the rules of Routes.
 func (h *Handlers) API(mux *access.Mux) {
 	route := h.router(mux)
 	h.showRoutes(mux, route)
@@ -90,8 +91,8 @@ func (h *Handlers) API(mux *access.Mux) {
 	})
 }
 
-// router returns a router to mux. A client waits for an answer at most as long as
-// access.Requests allows.
+// router returns a function that adds routes to mux. A client waits for an answer at most as
+// long as access.Requests allows.
 func (h *Handlers) router(mux *access.Mux) router {
 	return func(pattern string, a answer) {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {

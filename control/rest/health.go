@@ -8,8 +8,8 @@ import (
 	"weft/control/access"
 )
 
-// Metrics serves the metrics listener. Health probes answer at once, also during
-// the start of the daemon.
+// Metrics returns the handler of the metrics listener: metrics and health probes. Probes are
+// answered at once, also during the start of the daemon.
 func (h *Handlers) Metrics() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", h.OnceStarted(h.patientMetrics()))
@@ -18,14 +18,14 @@ func (h *Handlers) Metrics() http.Handler {
 	return mux
 }
 
-// answerHealthy answers that the control process works. The answer says nothing about
-// the engine.
+// answerHealthy answers a liveness probe: the control process works. The answer does not depend
+// on the engine.
 func (h *Handlers) answerHealthy(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte("ok\n")) // error ignored: the client has closed the connection
 }
 
-// answerReady says whether frames are forwarded and changes succeed; otherwise it says why
-// not, with status 503.
+// answerReady answers a readiness probe: frames are forwarded and changes succeed. If not, the
+// answer has status 503 and the reason.
 func (h *Handlers) answerReady(w http.ResponseWriter, _ *http.Request) {
 	if reason := h.NotReady(); reason != "" {
 		http.Error(w, reason, http.StatusServiceUnavailable)
@@ -34,8 +34,8 @@ func (h *Handlers) answerReady(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write([]byte("ready\n")) // error ignored: the client has closed the connection
 }
 
-// NotReady returns the reason why the switch is not ready, or "". It takes no lock that a
-// hung engine could hold.
+// NotReady returns the reason why the switch is not ready, or "". It takes none of the locks
+// that calls to a hung engine may hold.
 func (h *Handlers) NotReady() string {
 	select {
 	case <-h.Started:

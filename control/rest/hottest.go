@@ -22,7 +22,7 @@ func (h *Handlers) hottestRoutes(route router) {
 	route("GET /v1/hottest", func(r *http.Request) (any, error) { return h.hottest(r) })
 }
 
-// hottest returns the megaflows with the most frames in an interval, as the request for /v1/hottest asks.
+// hottest handles a request for /v1/hottest: the megaflows with the most frames in an interval.
 func (h *Handlers) hottest(r *http.Request) ([]api.Hot, error) {
 	q := r.URL.Query()
 	n, err := numberOf(q, "n")

@@ -10,7 +10,7 @@ import (
 	"weft/internal/logs"
 )
 
-// logRoutes serves the settings of the daemon's log.
+// logRoutes adds the routes that show and change the settings of the daemon's log.
 func (h *Handlers) logRoutes(route router) {
 	settings := h.LogSettings
 	now := func() (any, error) { return api.Log{Level: settings.Level(), Format: settings.Format()}, nil }

@@ -32,7 +32,8 @@ func (h *Handlers) numbers() *observe.Numbers {
 	return n
 }
 
-// patientMetrics returns the metrics handler, with the time limit access.ShortTimeout.
+// patientMetrics returns the metrics handler, which fails after access.ShortTimeout if the
+// daemon is busy.
 func (h *Handlers) patientMetrics() http.Handler {
 	return http.TimeoutHandler(observe.MetricsHandler(h.numbers), access.ShortTimeout, "weftd is busy: the metrics are not there in time\n")
 }

@@ -17,7 +17,8 @@ import (
 	"weft/openflow"
 )
 
-// portInterval is the interval at which a monitor checks the ports' states.
+// portInterval is the interval at which a monitor compares the ports' states with the ones it
+// has sent.
 const portInterval = 200 * time.Millisecond
 
 // monitoring has the parameters of GET /v1/monitor.
@@ -98,9 +99,8 @@ func (h *Handlers) streamMonitor(w http.ResponseWriter, r *http.Request) {
 	h.passOn(r, want, out, &ports)
 }
 
-// beginMonitor makes the client a monitor of flows. If the client wants the present
-// flows, it gets them first. If beginMonitor returns an error, the client has already
-// got it.
+// beginMonitor makes the client a monitor of flows. If the client wants the present flows, it
+// first gets them. After an error, the response is already complete.
 func (h *Handlers) beginMonitor(w http.ResponseWriter, r *http.Request, want *monitoring) error {
 	if !want.Flows || !want.Initial {
 		h.enroll(want)
@@ -139,8 +139,8 @@ func (h *Handlers) enroll(want *monitoring) (initial []api.Flow) {
 	return initial
 }
 
-// sendPorts sends the ports whose state has changed since the last call. If initial is
-// true, it marks new ports as initial states.
+// sendPorts sends the client the ports whose state has changed since the last call. If initial
+// is true, it marks new ports as present from the start.
 func (h *Handlers) sendPorts(ports *observe.PortStates, initial bool, send func(*api.Event) error) error {
 	list, err := h.Ports.List("")
 	if err != nil {

@@ -23,8 +23,8 @@ func endWithPanic(request string) {
 	}
 }
 
-// endProcess panics in a new goroutine, where nothing recovers the panic; tests replace
-// it
+// endProcess panics in a new goroutine, where net/http cannot recover the panic. Tests replace
+// it.
 var endProcess = func(reason string) {
 	go panic(reason)
 	select {}

@@ -29,7 +29,8 @@ func (h *Handlers) portRoutes(route router) {
 	route("DELETE /v1/ports/{name}", deletion(h.Ports.Exists, h.Ports.Delete))
 }
 
-// listPorts describes the named port, or all ports; of a bridge if the request names one.
+// listPorts describes the ports that a request selects: the named port, the ports of a bridge,
+// or all ports.
 func (h *Handlers) listPorts(r *http.Request) ([]api.Port, error) {
 	list, err := h.Ports.List(r.URL.Query().Get("name"))
 	if err != nil || r.URL.Query().Get("bridge") == "" {

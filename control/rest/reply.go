@@ -20,7 +20,7 @@ type notFound struct{ message string }
 
 func (e *notFound) Error() string { return e.message }
 
-// unavailable is the error of a request that succeeds later.
+// unavailable is the error of a request that may succeed later.
 type unavailable struct{ message string }
 
 func (e *unavailable) Error() string { return e.message }
@@ -61,8 +61,8 @@ func (h *Handlers) reply(w http.ResponseWriter, result any, err error) {
 
 const listChunk = 1024
 
-// writeJSON encodes v like json.Encoder, but in chunks. Encoding a million flows at
-// once would take hundreds of megabytes.
+// writeJSON encodes v like json.Encoder, but encodes a long list in chunks. The text of a
+// million flows at once would take hundreds of megabytes.
 func writeJSON(w io.Writer, v any) error {
 	list := reflect.ValueOf(v)
 	if list.Kind() != reflect.Slice || list.Len() <= listChunk || list.Type().Elem().Kind() == reflect.Uint8 {
@@ -74,7 +74,7 @@ func writeJSON(w io.Writer, v any) error {
 			return err
 		}
 		if from > 0 {
-			text[0] = ',' // a comma replaces the opening bracket of every chunk but the first
+			text[0] = ',' // all chunks but the first begin with a comma instead of the bracket
 		}
 		if from+listChunk < list.Len() {
 			text = text[:len(text)-1]

@@ -96,7 +96,8 @@ func truthOf(q url.Values, name string) (bool, error) {
 	}
 }
 
-// numberOf returns the number of 32 bits of a request's parameter; 0 if it is missing.
+// numberOf returns the value of a request's parameter, a number of at most 32 bits; 0 if the
+// parameter is missing.
 func numberOf(q url.Values, name string) (uint64, error) {
 	word := q.Get(name)
 	if word == "" {
@@ -109,7 +110,8 @@ func numberOf(q url.Values, name string) (uint64, error) {
 	return n, nil
 }
 
-// body decodes the body of a request.
+// body decodes the JSON body of a request into dst. Its errors name the wrong field and the
+// expected type.
 func body(r *http.Request, dst any) error {
 	dec := json.NewDecoder(r.Body)
 	dec.DisallowUnknownFields()
@@ -127,7 +129,7 @@ func body(r *http.Request, dst any) error {
 	return nil
 }
 
-// jsonWord describes the JSON values of a type.
+// jsonWord describes, for an error, the JSON values that a field of type t takes.
 func jsonWord(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.String:
@@ -144,7 +146,7 @@ func jsonWord(t reflect.Type) string {
 	return fmt.Sprintf("a whole number of at most %d bits", t.Bits())
 }
 
-// bodyError returns the error of a body that cannot be read.
+// bodyError returns the error for the client about a body that cannot be read or decoded.
 func bodyError(err error, expected string) error {
 	var limit *access.LimitError
 	if errors.As(err, &limit) {
@@ -153,8 +155,8 @@ func bodyError(err error, expected string) error {
 	return usererr.Errorf("body: %s; expected %s", strings.TrimPrefix(err.Error(), "json: "), expected)
 }
 
-// lateBody returns a better error than err if the client did not send its whole body in
-// time. Such a request has changed nothing.
+// lateBody replaces err if the client did not send its whole body in time. The new error tells
+// the client that nothing has changed.
 func lateBody(r *http.Request, err error) error {
 	var late *access.TooLong
 	if !errors.As(err, &late) || !access.AbandonBody(r) {

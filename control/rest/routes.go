@@ -7,8 +7,8 @@ import (
 	"weft/datapath"
 )
 
-// maxHottest limits the requests for the hottest megaflows that are in progress. Each
-// of them needs two copies of the counts of all megaflows.
+// maxHottest limits the requests for the hottest megaflows in progress, because each needs
+// memory for two copies of the counts of all megaflows.
 const maxHottest = 16
 
 // Routes has the required role and the cost of each route of the API. Requests for

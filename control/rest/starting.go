@@ -9,8 +9,8 @@ import (
 	"weft/control/access"
 )
 
-// OnceStarted returns a handler that delays requests to next until the daemon has started, at most for
-// access.ExplainTimeout.
+// OnceStarted returns a handler that passes requests to next once the daemon has started. A
+// request waits for the start at most for access.ExplainTimeout, and then gets an error.
 func (h *Handlers) OnceStarted(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -31,11 +31,11 @@ func (h *Handlers) OnceStarted(next http.Handler) http.Handler {
 	})
 }
 
-// errStarting answers a request during a long start.
+// errStarting is the error of a request that came during a long start.
 var errStarting = &unavailable{"weftd is starting: it waits for the engine, or loads flows and ports; try again"}
 
-// starting returns the error of a request during the start, with the reason if the next
-// engine cannot start.
+// starting returns the error of a request during the start. It has the reason if the engine
+// cannot start.
 func (h *Handlers) starting() error {
 	if reason := h.Engines.Troubled(); reason != "" {
 		return &unavailable{"weftd is starting: " + reason}

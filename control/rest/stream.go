@@ -10,7 +10,8 @@ import (
 	"weft/api"
 )
 
-// stream sends values as lines of JSON until the client disconnects.
+// stream sends a response of unlimited length: one JSON value a line, until the client
+// disconnects.
 type stream struct {
 	w       http.ResponseWriter
 	enc     *json.Encoder
@@ -21,15 +22,15 @@ func newStream(w http.ResponseWriter) *stream {
 	return &stream{w: w, enc: json.NewEncoder(w), control: http.NewResponseController(w)}
 }
 
-// begin sends the response header. The header shows the client that its capture or
-// monitor is active.
+// begin sends the response header, from which the client knows that its capture or monitor is
+// active.
 func (s *stream) begin() error {
 	s.w.Header().Set("Content-Type", "application/x-ndjson")
 	s.w.WriteHeader(http.StatusOK)
 	return s.flush()
 }
 
-// streamPatience is the longest time for which a client may not read its stream.
+// streamPatience is the longest time for which the client of a stream may stop reading.
 const streamPatience = 10 * time.Second
 
 func (s *stream) send(v any) error {

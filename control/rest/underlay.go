@@ -15,7 +15,8 @@ func (h *Handlers) underlayRoutes(route router) {
 	route("GET /v1/routes", func(r *http.Request) (any, error) { return h.listRoutes(r.URL.Query().Get("port")) })
 }
 
-// listRoutes returns the paths of all tunnels, or only those of the named port.
+// listRoutes describes the paths of all tunnels to their remotes, or only those of the named
+// port.
 func (h *Handlers) listRoutes(port string) ([]api.Route, error) {
 	view := h.Pipeline.View()
 	number := uint32(0)

@@ -14,19 +14,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// userProtocol marks routes of ovs/route/add in the kernel's tables, as a routing daemon marks
-// its own.
+// userProtocol is the route protocol number of routes that ovs/route/add puts into the kernel's
+// tables, as routing daemons have a number each.
 const userProtocol = 176
 
-// standardTables are the kernel's tables without a number in the answers, in the order of the
-// answer.
+// standardTables lists, in the order of an answer, the kernel's routing tables that an answer
+// shows without their number.
 var standardTables = []struct {
 	number int
 	name   string
 }{{unix.RT_TABLE_LOCAL, "local"}, {unix.RT_TABLE_MAIN, "main"}, {unix.RT_TABLE_DEFAULT, "default"}}
 
 // RouteCommands returns the commands about routes and neighbours. Open vSwitch keeps copies of
-// the kernel's; the switch asks the kernel, so the commands do too, and what they add is there.
+// the kernel's tables. Weft has no copies, so the commands read and change the kernel's own
+// tables.
 func RouteCommands() []Command {
 	return []Command{
 		{Name: "ovs/route/show", Usage: "[table=all|id]", Most: 1, Run: showRoutes},
@@ -41,12 +42,12 @@ func RouteCommands() []Command {
 	}
 }
 
-// refusal is an error in Open vSwitch's words.
+// refusal is an error whose text is Open vSwitch's.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
-// host has what the answers need of the kernel's devices.
+// host has the names and addresses of the kernel's devices, by index.
 type host struct {
 	names     map[int]string
 	addresses map[int][]netip.Prefix
@@ -73,7 +74,7 @@ func readHost() (*host, error) {
 	return h, nil
 }
 
-// prefixOf converts a network; for an address, it keeps the address's host bits.
+// prefixOf converts n. If n is an address with a mask, the result keeps the host bits.
 func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
 	if n == nil {
 		return netip.Prefix{}, false
@@ -83,8 +84,8 @@ func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
 	return netip.PrefixFrom(a.Unmap(), ones), ok
 }
 
-// source returns the address that the host uses on a device towards an address: one of the
-// same network, or else the first of the same family.
+// source returns the source address of the host on a device for frames to an address: one of
+// the same network, or else the first one of the same family.
 func (h *host) source(device int, to netip.Addr) netip.Addr {
 	var first netip.Addr
 	for _, p := range h.addresses[device] {
@@ -98,7 +99,8 @@ func (h *host) source(device int, to netip.Addr) netip.Addr {
 	return first
 }
 
-// nextHop returns the address of a next hop, which may be of another family than the route.
+// nextHop returns the address of a route's next hop, from gw or from via. via may be of another
+// family than the route.
 func nextHop(gw net.IP, via netlink.Destination) netip.Addr {
 	if v, ok := via.(*netlink.Via); ok {
 		gw = v.Addr
@@ -107,7 +109,8 @@ func nextHop(gw net.IP, via netlink.Destination) netip.Addr {
 	return a.Unmap()
 }
 
-// showRoutes lists the tables of main, local and default, or the one that a rule names.
+// showRoutes lists the routes of the tables main, local and default. table=N selects another
+// table, table=all adds the tables that rules name.
 func showRoutes(words []string) (string, error) {
 	tables, numbered := standardNumbers(), false
 	if len(words) > 0 && words[0] != "table=all" {
@@ -165,7 +168,7 @@ func routesOf(table int) ([]netlink.Route, error) {
 	return netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
 }
 
-// ruledTables returns the numbers of further tables that rules of the host name.
+// ruledTables returns the numbers of further tables that the host's routing rules name.
 func ruledTables() (list []int) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		rules, _ := netlink.RuleList(family) // an error leaves the standard tables
@@ -178,8 +181,9 @@ func ruledTables() (list []int) {
 	return list
 }
 
-// routeLine returns the line of a route, or "" for a route that leads nowhere. Of several next
-// hops, the line has the first one, as Open vSwitch does.
+// routeLine returns the text of a route, or "" for a route that leads nowhere, such as
+// blackhole. If the route has several next hops, the line has the first one, as in Open
+// vSwitch.
 func (h *host) routeLine(r *netlink.Route) string {
 	if r.Type != unix.RTN_UNICAST && r.Type != unix.RTN_LOCAL {
 		return ""
@@ -221,7 +225,7 @@ func (h *host) routeLine(r *netlink.Route) string {
 	return line
 }
 
-// parseRoute parses ADDRESS[/LENGTH].
+// parseRoute parses ADDRESS[/LENGTH], the destination of a route.
 func parseRoute(word string) (*net.IPNet, error) {
 	if a, err := netip.ParseAddr(word); err == nil {
 		word = fmt.Sprintf("%s/%d", word, a.BitLen())
@@ -272,7 +276,7 @@ func deleteRoute(words []string) (string, error) {
 	return "OK", nil
 }
 
-// lookUpRoute asks the kernel, as the tunnels do.
+// lookUpRoute asks the kernel for the route to an address, as the switch does for its tunnels.
 func lookUpRoute(words []string) (string, error) {
 	to := net.ParseIP(words[0])
 	if to == nil {
@@ -301,8 +305,8 @@ func lookUpRoute(words []string) (string, error) {
 	return fmt.Sprintf("src %s\ngateway %s\ndev %s\n", src, gw, h.names[routes[0].LinkIndex]), nil
 }
 
-// plain reports whether a rule selects by its source address only. Open vSwitch does not show
-// other rules; the kernel follows them.
+// plain reports whether a rule selects frames only by their source address. Open vSwitch shows
+// no other rules, although the kernel follows them.
 func plain(r *netlink.Rule) bool {
 	return r.Mark == 0 && r.IifName == "" && r.OifName == "" && r.TunID == 0 && r.Dport == nil && r.Sport == nil && r.IPProto == 0 &&
 		r.Dst == nil && r.Tos == 0 && r.UIDRange == nil && r.Goto < 0

@@ -29,7 +29,7 @@ import (
 const (
 	// daemon is the name by which ovs-appctl -t finds the pid file and the socket.
 	daemon = "ovs-vswitchd"
-	// maxConnections limits the connections. Further ones are closed at once.
+	// maxConnections limits the connections to the socket. Further ones are closed at once.
 	maxConnections = 16
 	// maxRequest limits the bytes of one connection's requests.
 	maxRequest = 1 << 20
@@ -38,12 +38,12 @@ const (
 // Command is a command of ovs-appctl.
 type Command struct {
 	Name, Usage string
-	Least, Most int  // number of words
-	Changes     bool // peers that may only read may not use it
+	Least, Most int  // least and largest number of words after the name
+	Changes     bool // the command changes the switch, so peers that may only read cannot use it
 	Run         func(words []string) (string, error)
 }
 
-// Server serves commands.
+// Server serves the commands of ovs-appctl on a unix socket.
 type Server struct {
 	commands []Command // sorted by name
 	policy   *access.Policy
@@ -57,7 +57,8 @@ type Server struct {
 }
 
 // Open writes the pid file in a directory, and opens the socket beside it. The pid file stays
-// locked as long as the process lives, by which ovs-appctl knows that it is not stale.
+// locked as long as the process lives. From the lock, ovs-appctl knows that the file is not
+// stale.
 func Open(dir string, policy *access.Policy, commands []Command, log *slog.Logger) (*Server, error) {
 	s := &Server{policy: policy, log: log, conns: map[net.Conn]struct{}{}}
 	s.commands = append(slices.Clone(commands), Command{Name: "list-commands", Run: func([]string) (string, error) { return s.list(), nil }})
@@ -75,7 +76,7 @@ func Open(dir string, policy *access.Policy, commands []Command, log *slog.Logge
 	return s, nil
 }
 
-// removeStale removes the sockets of processes that were killed.
+// removeStale removes the sockets of weftd processes that were killed.
 func removeStale(dir string) {
 	sockets, _ := filepath.Glob(filepath.Join(dir, daemon+".*.ctl")) // the pattern is valid
 	for _, path := range sockets {
@@ -86,7 +87,8 @@ func removeStale(dir string) {
 	}
 }
 
-// writePID writes and locks a pid file. It refuses the file of another process that lives.
+// writePID writes and locks a pid file. It refuses to replace the file of another living
+// process.
 func writePID(path string, pid int) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
@@ -152,7 +154,8 @@ func (s *Server) enter(ctx context.Context, c net.Conn) bool {
 	return true
 }
 
-// LimitRows is a limits.Source.
+// LimitRows shows the use and limit of connections in "weft show limits". It is a
+// limits.Source.
 func (s *Server) LimitRows(emit func(limits.Row)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,7 +169,7 @@ func (s *Server) leave(c net.Conn) {
 	delete(s.conns, c)
 }
 
-// serve answers the requests of a connection in their order.
+// serve answers the requests of a connection, JSON-RPC one after the other.
 func (s *Server) serve(c net.Conn) {
 	d := json.NewDecoder(io.LimitReader(bufio.NewReader(c), maxRequest))
 	mayChange := s.policy.Identify(c).Role == access.Write
@@ -212,7 +215,7 @@ func (s *Server) run(name string, words []string, mayChange bool) (string, error
 	return c.Run(words)
 }
 
-// list returns the answer of list-commands.
+// list returns the answer to list-commands.
 func (s *Server) list() string {
 	var b strings.Builder
 	b.WriteString("The available commands are:\n")
