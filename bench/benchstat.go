@@ -15,7 +15,7 @@ import (
 func (r *Report) Benchstat(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "goos: linux\npkg: weft\ncpu: %s\n", r.Machine.CPU)
-	told := map[string]bool{} // units that have a "Unit" line
+	told := map[string]bool{} // units whose "Unit" line is already written
 	regime := ""
 	for _, row := range r.Rows {
 		unit := benchstatUnit(row.Unit)
@@ -50,5 +50,5 @@ func benchstatUnit(unit string) string {
 	return oneWord(unit)
 }
 
-// oneWord replaces blanks, which separate the fields of a benchmark line.
+// oneWord replaces blanks, because they separate the fields of a benchmark line.
 func oneWord(name string) string { return strings.ReplaceAll(name, " ", "_") }

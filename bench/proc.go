@@ -14,7 +14,7 @@ const userHZ = 100
 // CPUTime returns the CPU time of a process in user and kernel mode, in steps of 10 ms. It is 0
 // after the end of the process.
 func CPUTime(pid int) (user, system time.Duration) {
-	p, _ := procfs.NewProc(pid) // the error comes again from Stat
+	p, _ := procfs.NewProc(pid) // after an error, Stat fails, too
 	stat, err := p.Stat()
 	if err != nil {
 		return 0, 0
@@ -25,7 +25,7 @@ func CPUTime(pid int) (user, system time.Duration) {
 // Status returns the fields of /proc/PID/status, with sizes in bytes. They are 0 after the end of the
 // process.
 func Status(pid int) procfs.ProcStatus {
-	p, _ := procfs.NewProc(pid) // the error comes again from NewStatus
+	p, _ := procfs.NewProc(pid) // after an error, NewStatus fails, too
 	status, _ := p.NewStatus()
 	return status
 }

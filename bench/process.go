@@ -9,10 +9,9 @@ import (
 	"syscall"
 )
 
-// starter returns a channel. One permanent thread calls the functions that are sent to
-// the channel. This thread starts processes, because a process dies with the thread
-// that started it (PR_SET_PDEATHSIG, prctl(2)), and other threads of a Go program may
-// end.
+// starter returns a channel of functions, which one permanent thread calls. This thread starts
+// all processes, because a process with PR_SET_PDEATHSIG (prctl(2)) dies with the thread that
+// started it, and other threads of a Go program may end.
 var starter = sync.OnceValue(func() chan func() {
 	work := make(chan func())
 	go func() {
@@ -24,8 +23,8 @@ var starter = sync.OnceValue(func() chan func() {
 	return work
 })
 
-// StartWithParent starts a process that ends at the latest with this one. It keeps
-// other settings of cmd.SysProcAttr.
+// StartWithParent starts a process that the kernel kills when this process ends. It keeps other
+// settings of cmd.SysProcAttr.
 func StartWithParent(cmd *exec.Cmd) error {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}

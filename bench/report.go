@@ -90,7 +90,7 @@ func (row *Row) print(w io.Writer, peer string) {
 	var also []string
 	for _, name := range slices.Sorted(maps.Keys(row.Also[peer])) {
 		if Gaps.MatchString(name) {
-			continue // a histogram is too long for a cell
+			continue // a histogram of pauses is too long for a cell
 		}
 		x := row.Also[peer][name]
 		also = append(also, name+" "+Figure(x.Samples.Median(), x.Unit))

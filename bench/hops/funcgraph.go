@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// The kernel's function_graph tracer prints one line for a call of a leaf function.
-// It prints two lines for any other call, of which the second has the duration:
+// The kernel's function_graph tracer prints one line for a call of a leaf function. It prints
+// two lines for any other call; the second has the duration:
 //
 //	4)   0.093 us    |    sock_tx_timestamp();
 //	4)               |    sk_dst_check() {
@@ -31,8 +31,8 @@ var (
 	graphLost = regexp.MustCompile(`LOST \d+ EVENTS`)
 )
 
-// graphCaller is a call that has not returned yet. It sums the time of the functions
-// that it has called.
+// graphCaller is a call that has not returned yet. It sums the durations of the calls that it
+// has made.
 type graphCaller struct {
 	Function
 	callees float64
@@ -49,8 +49,8 @@ type graph struct {
 	runs  map[string]string
 }
 
-// task returns the current task of a CPU. A task without a known name has the CPU's
-// number.
+// task returns the task that runs on a CPU. Until a task switch tells its name, it has the
+// CPU's number as its name.
 func (g *graph) task(cpu string) *graphTask {
 	name := g.runs[cpu]
 	if name == "" {
@@ -64,7 +64,7 @@ func (g *graph) task(cpu string) *graphTask {
 }
 
 func (g *graph) turn(cpu, from, to string) {
-	if g.runs[cpu] == cpu { // the first task switch names the task
+	if g.runs[cpu] == cpu { // the CPU's first task switch in the trace tells the name of the task that ran before it
 		g.tasks[idle(cpu, from)] = g.tasks[cpu]
 		delete(g.tasks, cpu)
 	}
@@ -104,15 +104,16 @@ func parseGraph(lines []string) (*Recording, error) {
 			r.Total += call.Total
 		}
 	}
-	// Calls that did not return before the end of the trace are not in the recording.
+	// Calls that did not return before the end of the trace are missing, because their time is
+	// unknown.
 	if len(r.Calls) == 0 {
 		return nil, fmt.Errorf("no call is complete")
 	}
 	return r, nil
 }
 
-// line parses one line of a trace. If the line ends an outermost call, line returns
-// this call, otherwise nil.
+// line parses one line of a trace. If the line ends an outermost call, the result is this call,
+// otherwise nil.
 func (c *graphTask) line(duration, text string) (*Call, error) {
 	if strings.HasPrefix(text, "}") {
 		if len(c.open) == 0 {

@@ -71,7 +71,7 @@ func entry(h *Hop, functions map[string]float64) Entry {
 	slices.SortFunc(e.Functions, func(a, b FunctionSum) int {
 		return cmp.Or(cmp.Compare(b.Value, a.Value), cmp.Compare(a.Name, b.Name))
 	})
-	for _, f := range e.Functions { // a fixed order, so that rounding errors are always the same
+	for _, f := range e.Functions { // the order is fixed, so that each run has the same rounding errors
 		e.Value += f.Value
 	}
 	return e

@@ -10,9 +10,8 @@ import (
 	"strings"
 )
 
-// perf prints call graphs in two forms. A report has an entry for each function. The
-// entry has the function's own share of the cycles, with the function's callers
-// below:
+// perf prints call graphs in two forms. A report has an entry for each function: the function's
+// own share of the cycles, and below it the function's callers:
 //
 //	2.25%  replica  [kernel.kallsyms]  [k] select_estimate_accuracy
 //	        |
@@ -21,8 +20,8 @@ import (
 //	                    --2.07%--ep_poll
 //	                              do_epoll_wait
 //
-// The tree of perf's browser has the callees below their caller. A function's share
-// includes its callees. A line without a share has the share of its caller:
+// The tree of perf's browser has the callees below their caller. A function's share includes
+// its callees. A line without a share has the share of its caller:
 //
 //   - 8.74% handle_rx
 //   - 3.72% tun_recvmsg
@@ -35,8 +34,8 @@ var (
 	treeLine    = regexp.MustCompile(`^(\s+(?:[-+] )?)(?:([0-9.]+)% )?(\S+)$`)
 )
 
-// chain is a branch of callers up to the next fork in perf's report. The function names
-// of the chain begin at the same column.
+// chain is one branch of callers in perf's report, up to the next fork. The report indents all
+// functions of a chain to the same column.
 type chain struct {
 	column int
 	share  float64
@@ -93,7 +92,7 @@ func (e *reported) step(line string, m []int) {
 	mark := column
 	branch := &chain{column: column, share: e.share}
 	switch {
-	case m[2] >= 0: // the line begins a branch with a share
+	case m[2] >= 0: // the line begins a branch, with the branch's share
 		mark = len([]rune(line[:m[2]])) - 1
 		branch.share, _ = strconv.ParseFloat(line[m[4]:m[5]], 64) // parsing cannot fail: the pattern matches only digits and points
 	case m[6] >= 0:
@@ -109,7 +108,7 @@ func (e *reported) step(line string, m []int) {
 		}
 		return
 	}
-	if len(e.open) > 0 { // a fork of the open branch
+	if len(e.open) > 0 { // the open branch forks
 		from := e.open[len(e.open)-1]
 		branch.path = append(branch.path, from.path...)
 		from.share -= branch.share
@@ -122,9 +121,9 @@ func (e *reported) step(line string, m []int) {
 // shares. perf prints shares with two digits after the point.
 const rounding = 0.0101
 
-// own divides the entry's share among its branches. If a part is not explained by
-// branches, it belongs to the function itself. If this part is only a rounding error,
-// it goes to the largest branch.
+// own divides the entry's share among its branches. A remainder that no branch explains belongs
+// to the function itself. If the remainder is only a rounding error, it goes to the largest
+// branch.
 func (e *reported) own() (list []Own) {
 	rest := e.share
 	largest := 0
@@ -155,7 +154,7 @@ type node struct {
 	column  int
 	name    string
 	share   float64
-	shown   bool // the report shows a share for the node or for a caller
+	shown   bool // the tree shows a share for the node or for one of its callers
 	callees []*node
 }
 

@@ -25,7 +25,7 @@ const callerHop = "caller"
 type Hop struct {
 	Name  string
 	Group string // "" means that the hop has no group
-	// If closed is set, only the hops that Holds names begin below this hop.
+	// If closed is true, only the hops that Holds names may begin below this hop.
 	Holds    []string
 	closed   bool
 	anywhere bool // the hop may begin below every closed hop
@@ -135,11 +135,11 @@ func (t *Table) Hop(name string) *Hop {
 	return nil
 }
 
-// suffix matches a compiler's suffix for a part or a variant of a function.
+// suffix matches the suffix that a compiler gives the name of a function's part or variant.
 var suffix = regexp.MustCompile(`\.(isra|constprop|part|cold|llvm)(\.\d+)*.*$`)
 
-// row returns the hop to which the table assigns the function's name, or nil. It does
-// not consider the function's callers.
+// row returns the hop to which the table assigns function f by its name, without its callers,
+// or nil.
 func (t *Table) row(f Function) *Hop {
 	h, seen := t.known[f]
 	if !seen {
@@ -172,9 +172,8 @@ func first(list []pattern, name string) *Hop {
 	return nil
 }
 
-// Assign returns the hop of the last function of a path. The path begins with the
-// outermost function. If the hop is unknown, Assign returns nil and the unknown
-// function.
+// Assign returns the hop of the last function of a path, which begins with the outermost
+// caller. If the hop is unknown, Assign returns nil and the function that the table lacks.
 func (t *Table) Assign(path []Function) (*Hop, Function) {
 	var now *Hop
 	unknown := path[len(path)-1] // reported if no hop is found

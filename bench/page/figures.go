@@ -10,18 +10,19 @@ import (
 	"weft/bench"
 )
 
-// The table of results is between these two lines of the README.
+// The table of results is between these two lines of the project's README.
 const (
 	figuresBegin = "<!-- figures: written by go run ./bench/page, from bench/results -->"
 	figuresEnd   = "<!-- end of figures -->"
 )
 
-// headline is a labelled row of the README's table. If a processor has no result of row,
-// the table shows its result of the row older, with olderLabel. older may be "".
+// headline is a line of the README's table: the benchmark row with the name in "row", and its
+// label. If a processor has no result of that row, the table shows the row named in "older"
+// with olderLabel. "older" may be "".
 type headline struct{ row, label, older, olderLabel string }
 
-// fillFigures replaces the README's table of results, if the text has the marker
-// lines.
+// fillFigures replaces the table of results in the README's text. Without the marker lines, it
+// returns the text unchanged.
 func fillFigures(text string, rows []*row) (string, error) {
 	before, rest, found := strings.Cut(text, figuresBegin)
 	if !found {
@@ -47,7 +48,8 @@ func fillFigures(text string, rows []*row) (string, error) {
 	return before + figuresBegin + "\n" + b.String() + figuresEnd + after, nil
 }
 
-// find returns the row of a processor that has a result of Weft, or nil.
+// find returns the row of this name that was measured on the processor, if it has a result of
+// Weft, or nil.
 func find(rows []*row, name, processor string) *row {
 	at := slices.IndexFunc(rows, func(r *row) bool {
 		return r.Name == name && r.processor() == processor && len(r.Samples[r.Peers[0]]) > 0

@@ -47,10 +47,10 @@ func processorsOf(rows []*row) (list []string) {
 	return list
 }
 
-// load reads all result files. If several files have a row of one processor, the newest
-// one is used. Rows of one name are neighbours, one for each processor, because figures
-// of different processors cannot be compared. A file is superseded if newer files of its
-// processor have all its rows.
+// load reads all result files in a directory. If several files have a row of the same name and
+// processor, the newest file's row counts. Rows of one name stand side by side, one for each
+// processor, because figures of different processors cannot be compared. A file is superseded
+// if newer files of its processor have all its rows.
 func load(dir string) (rows []*row, superseded []string, err error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {
@@ -84,7 +84,7 @@ func load(dir string) (rows []*row, superseded []string, err error) {
 	if len(newest) == 0 {
 		return nil, nil, fmt.Errorf("%s has no results", dir)
 	}
-	for _, s := range sources { // superseded files do not influence the order of rows
+	for _, s := range sources { // the order of rows comes from files that are not superseded
 		before := len(rows)
 		for _, r := range s.report.Rows {
 			if n := newest[keyOf(&row{Row: r, report: s.report})]; n.Row == r {
@@ -98,7 +98,7 @@ func load(dir string) (rows []*row, superseded []string, err error) {
 	return besideEachOther(rows), superseded, nil
 }
 
-// besideEachOther sorts rows so that rows of one name are neighbours, in the order of
+// besideEachOther sorts rows so that rows of the same name stand side by side, in the order of
 // their processors' names. Otherwise it keeps the order.
 func besideEachOther(rows []*row) []*row {
 	first := map[string]int{}

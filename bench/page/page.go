@@ -12,8 +12,8 @@ import (
 	"weft/bench"
 )
 
-// family is a section of the results page. It shows the rows whose name, up to the
-// slash, is the section's name, or begins with the section's name and a hyphen.
+// family is a section of the results page. A row belongs to it if the row's name, up to the
+// slash, is the section's name, or begins with that name and a hyphen.
 type family struct{ name, title, note string }
 
 func write(rows []*row) string {
@@ -92,7 +92,8 @@ func (f *family) label(r *row) string {
 	return r.variant()
 }
 
-// familiesOf returns the predefined families that have rows, then the others.
+// familiesOf returns the sections of the page: the predefined families that have rows, then one
+// for each other family of the rows.
 func familiesOf(rows []*row) (list []family) {
 	for _, f := range families {
 		if slices.ContainsFunc(rows, f.contains) {
@@ -166,7 +167,7 @@ func missing(r *row, peer string) string {
 
 func cell(text string) string { return strings.NewReplacer("|", "\\|", "\n", " ").Replace(text) }
 
-// notes writes the notes of the rows that have one.
+// notes writes the notes of the family's rows, each note once.
 func (f *family) notes(b *strings.Builder, rows []*row) {
 	first, written := true, map[string]bool{}
 	for _, r := range rows {

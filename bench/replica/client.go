@@ -8,10 +8,10 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// askAgainAfter is the client's timeout for a reply.
+// askAgainAfter is the time without a reply after which the client sends a request again.
 const askAgainAfter = 100 * time.Millisecond
 
-// asker is the state of the client. At most window requests are in flight at a time.
+// asker is the state of the client. It keeps at most "window" requests in flight.
 type asker struct {
 	requests, warmup   uint64 // warmup is the number of unmeasured requests at the start
 	window             int

@@ -11,8 +11,8 @@ import (
 	"weft/bench/traffic"
 )
 
-// guest is a member that attaches to a vhost-user port. It implements UDP, IPv4 and
-// Ethernet itself. Its MAC address is computed from its IP address, so members need no
+// guest is a member of the benchmark that attaches to a vhost-user port. It implements UDP,
+// IPv4 and Ethernet itself. Its MAC address is computed from its IP address, so members need no
 // ARP requests.
 type guest struct {
 	port      *traffic.Port
@@ -25,7 +25,8 @@ type guest struct {
 
 const headers = 14 + 20 + 8
 
-// HardwareAddress returns the MAC address of the member with the IPv4 address a.
+// HardwareAddress returns the MAC address of the member with the IPv4 address a. It is locally
+// administered and contains the IP address.
 func HardwareAddress(a netip.Addr) [6]byte {
 	ip := a.As4()
 	return [6]byte{2, 0, ip[0], ip[1], ip[2], ip[3]}

@@ -6,10 +6,9 @@
 // committed when a majority has it. There are no elections, because the benchmark
 // measures the path of messages and not the protocol.
 //
-// The file message.go defines the messages. node.go and client.go handle messages
-// without a clock or a socket. socket.go carries messages through the kernel's stack,
-// and guest.go carries them as the guest of a vhost-user port. run.go runs a member,
-// and report.go has the result.
+// The file message.go defines the messages. node.go and client.go handle messages without a
+// clock or a socket. socket.go sends messages through the kernel's stack, and guest.go sends
+// them as the guest of a vhost-user port. run.go runs a member, and report.go has the result.
 package replica
 
 import (

@@ -4,13 +4,14 @@ package replica
 
 import "time"
 
-// envelope is a message and its receiver's number.
+// envelope is a message to send, with the number of the member that gets it.
 type envelope struct {
 	to int
 	m  Message
 }
 
-// againAfter is the leader's timeout for an acknowledgement.
+// againAfter is the time without an acknowledgement after which the leader sends a log entry
+// again.
 const againAfter = 20 * time.Millisecond
 
 type entry struct {
@@ -20,7 +21,7 @@ type entry struct {
 	sentAt  time.Duration
 }
 
-// Node is a replica. Number 0 leads.
+// Node is a replica of the log. The replica with number 0 is the leader.
 type Node struct {
 	id  int
 	log []entry
@@ -38,7 +39,7 @@ func newNode(id int) *Node {
 	return n
 }
 
-// receive handles a message and appends its answers to envelopes.
+// receive handles a message, and appends the messages to send in answer to envelopes.
 func (n *Node) receive(m *Message, now time.Duration, envelopes []envelope) []envelope {
 	switch {
 	case m.Kind == propose && n.id == 0:
@@ -85,8 +86,8 @@ func (n *Node) spread(index uint64, envelopes []envelope) []envelope {
 	return envelopes
 }
 
-// acked records the acknowledgement of a log entry by member from. It commits all
-// entries that a majority has, in order.
+// acked records that the member "from" has stored the log entry at index. It then commits, in
+// order, all entries that a majority has.
 func (n *Node) acked(from int, index uint64, envelopes []envelope) []envelope {
 	if index >= uint64(len(n.log)) {
 		return envelopes

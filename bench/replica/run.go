@@ -32,8 +32,8 @@ type Config struct {
 	Requests, Warmup uint64
 	// Window is the number of requests that the client keeps in flight.
 	Window int
-	// Hold delays the client, unless it is nil. When all replicas have answered, the
-	// client waits for a line from Hold before it sends its first request.
+	// Hold, if not nil, delays the client. When all replicas have answered, the client waits for a
+	// line from Hold before it sends its first request.
 	Hold io.Reader
 }
 
@@ -68,14 +68,13 @@ func (c *Config) open() (carrier, error) {
 	return openSocket(c.Member, c.Addresses)
 }
 
-// tickEvery is the interval at which a member looks for messages whose answer is
-// overdue.
+// tickEvery is the interval at which a member repeats messages whose answer is overdue.
 const tickEvery = 5 * time.Millisecond
 
 // silence is the time without progress after which the client gives up.
 const silence = 10 * time.Second
 
-// member is a running replica or client.
+// member runs a replica or the client: it receives, handles and sends messages.
 type member struct {
 	carrier   carrier
 	start     time.Time
@@ -113,7 +112,7 @@ func (m *member) turn(handle func(*Message, time.Duration), tick func(time.Durat
 	}
 	at := m.clock()
 	for _, d := range datagrams {
-		if msg, err := decode(d); err == nil { // ignores datagrams that are not messages
+		if msg, err := decode(d); err == nil { // other datagrams than messages are ignored
 			handle(&msg, at)
 		}
 	}
@@ -161,8 +160,8 @@ func RunReplica(ctx context.Context, c *Config) error {
 	return ctx.Err()
 }
 
-// RunClient runs the client. It returns the report when all replicas have all log
-// entries.
+// RunClient runs the client until all replicas have all log entries, and returns the report of
+// the measurement.
 func RunClient(ctx context.Context, c *Config) (*Report, error) {
 	carrier, err := c.open()
 	if err != nil {

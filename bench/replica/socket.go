@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// carrier carries datagrams between the members: a UDP socket or a vhost-user guest.
+// carrier sends and receives a member's datagrams, by a UDP socket or as a vhost-user guest.
 type carrier interface {
 	// receive waits for datagrams until the time limit. The datagrams are valid until
 	// the next call.
@@ -21,11 +21,11 @@ type carrier interface {
 	close()
 }
 
-// udpPort is the port of every member.
+// udpPort is the UDP port of every member.
 const udpPort = 5211
 
-// socket is a UDP socket. It makes the system calls of an event loop: epoll_wait,
-// recvfrom and sendto.
+// socket is a carrier with a UDP socket. It makes the system calls of an event loop:
+// epoll_wait, recvfrom and sendto.
 type socket struct {
 	fd, epoll int
 	to        []unix.Sockaddr
