@@ -12,19 +12,19 @@ import (
 	"time"
 )
 
-// Central is a weft-central that runs in a host's network namespace.
+// Central is a weft-central process that runs in a host's network namespace.
 type Central struct {
 	Host    *Host
-	Address string // HOST:PORT that hosts and people dial
+	Address string // HOST:PORT to which hosts and administrators connect
 	Data    string // data directory
-	// Programs is the directory of the weft-central that the next Run starts; "": the
-	// built one
+	// Programs is the directory of the weft-central that the next Run starts; "": the one that the
+	// lab has built
 	Programs string
 
 	proc *Process
 }
 
-// Run starts the central and does not wait for an answer.
+// Run starts the weft-central process and does not wait for an answer.
 func (c *Central) Run() {
 	c.Host.lab.T.Helper()
 	program := filepath.Join(c.Programs, "weft-central")
@@ -34,13 +34,14 @@ func (c *Central) Run() {
 	c.proc = c.Host.Start(program, "run", "--data", c.Data)
 }
 
-// Process returns the running central.
+// Process returns the weft-central process that the last Run has started.
 func (c *Central) Process() *Process { return c.proc }
 
-// Kill ends the central by SIGKILL.
+// Kill ends the weft-central process by SIGKILL.
 func (c *Central) Kill() { c.proc.Kill() }
 
-// Stop ends the central. It fails the test if this takes too long.
+// Stop ends the weft-central process by SIGTERM. It fails the test if the process takes too
+// long.
 func (c *Central) Stop() {
 	c.Host.lab.T.Helper()
 	c.proc.Signal(syscall.SIGTERM)
@@ -49,10 +50,11 @@ func (c *Central) Stop() {
 	}
 }
 
-// centralPort is the TCP port of each central. The central's etcd uses the next port.
+// centralPort is the TCP port of each weft-central. Its etcd uses the next port.
 const centralPort = 7700
 
-// Fleet has centrals, hosts and an administrator on one network segment.
+// Fleet is a group of hosts that several weft-centrals manage. Centrals, hosts and the
+// administrator are on one network segment:
 //
 //	admin 172.16.0.1 ──┐            ┌── central a 172.16.0.11, b .12, c .13
 //	                  bridge of namespace segment
@@ -66,8 +68,8 @@ type Fleet struct {
 	lab     *Lab
 	mtu     int
 	segment *Host
-	weft    *Daemon // host of the administrator; it has no weftd
-	central string  // addresses of all centrals
+	weft    *Daemon // the administrator's host, which runs no weftd
+	central string  // addresses of all centrals, for the option --central
 }
 
 // NewFleet returns an empty fleet. mtu is the MTU of the network between the hosts.
@@ -90,8 +92,8 @@ func (f *Fleet) plug(name, address string) *Host {
 	return h
 }
 
-// AddCentral adds a central and waits for its answer. Only the first central creates an
-// etcd cluster; the others join it.
+// AddCentral starts a weft-central and waits for its answer. The first one creates an etcd
+// cluster; the others join it.
 func (f *Fleet) AddCentral(name string) *Central {
 	f.lab.T.Helper()
 	ip := fmt.Sprint("172.16.0.", 11+len(f.Centrals))
@@ -108,8 +110,8 @@ func (f *Fleet) AddCentral(name string) *Central {
 	return c
 }
 
-// join adds a central to the cluster. It tries again, because etcd refuses a new member
-// while the previous one is too new.
+// join adds a central to the etcd cluster. It repeats the attempt, because etcd refuses a new
+// member shortly after the previous one.
 func (f *Fleet) join(c *Central, name string) {
 	f.lab.T.Helper()
 	f.eventually(func() error {
@@ -123,8 +125,9 @@ func (f *Fleet) join(c *Central, name string) {
 	})
 }
 
-// AddHost starts weftd on a declared host, with a certificate. uplink is the type of
-// the host's uplink: af_xdp or af_packet.
+// AddHost adds a host, which weft-central's declaration already names, to the fleet. The host
+// gets a certificate and runs weftd. uplink is the type of the host's uplink: af_xdp or
+// af_packet.
 func (f *Fleet) AddHost(name, uplink string) *Daemon {
 	f.lab.T.Helper()
 	h := f.plug(name, f.Endpoint(len(f.Hosts)))
@@ -162,10 +165,10 @@ func (f *Fleet) Weft(args ...string) string {
 	return out
 }
 
-// Try is Weft with an error instead.
+// Try runs the weft client as the administrator, like Weft, but returns an error if it fails.
 func (f *Fleet) Try(args ...string) (string, error) { return f.TryAt(f.central, args...) }
 
-// TryAt does what Try does, but uses other addresses of centrals.
+// TryAt runs the weft client as Try does, with other addresses of centrals.
 func (f *Fleet) TryAt(addresses string, args ...string) (string, error) {
 	certs := filepath.Join(f.lab.Dir, "central-a", "admin")
 	out, errs, code := f.weft.TryWeft(append([]string{"--central", addresses, "--central-certs", certs}, args...)...)
@@ -175,9 +178,9 @@ func (f *Fleet) TryAt(addresses string, args ...string) (string, error) {
 	return out, nil
 }
 
-// Members returns the leader, which is the central whose etcd member leads. The map
-// sessions has an entry for each healthy central: its address and the number of hosts
-// that are connected to it.
+// Members returns the leader, which is the central whose etcd member leads. The map "sessions"
+// has an entry for each healthy central: its address and the number of hosts that are connected
+// to it.
 func (f *Fleet) Members() (leader *Central, sessions map[string]int, err error) {
 	out, err := f.Try("central", "status", "--json")
 	if err != nil {
@@ -223,12 +226,12 @@ func (f *Fleet) eventually(fn func() error) {
 	f.lab.T.Fatalf("lab: after %v: %v", startLimit, err)
 }
 
-// FleetGuest is a guest in a network of a fleet: a namespace. Attach connects it to a
-// host.
+// FleetGuest is a guest in a network of a fleet, made of a network namespace. Attach connects
+// it to a host.
 type FleetGuest struct {
 	*Host
 	Net, MAC, IP string
-	At           *Daemon // nil: the guest has no tap now
+	At           *Daemon // host to which the guest is connected; nil: none
 }
 
 // Guest adds a guest to a network. The guest is not yet connected to a host.
@@ -245,8 +248,8 @@ func (g *FleetGuest) Attach(d *Daemon, mtu int) {
 	g.At = d
 }
 
-// File writes a declaration of networks, hosts and guests to a file, and returns the
-// path. nets maps network names to VNIs.
+// File writes a declaration of networks, hosts and guests for weft-central to a file, and
+// returns the path. nets maps network names to VNIs.
 func (f *Fleet) File(nets map[string]int, hosts []string, guests []*FleetGuest) string {
 	f.lab.T.Helper()
 	var b strings.Builder

@@ -35,7 +35,7 @@ func newCpioWriter(w io.Writer) *cpioWriter {
 // File adds an executable file, and its parent directories if missing.
 func (c *cpioWriter) File(name string, data []byte) { c.add(name, cpioExec, data) }
 
-// Symlink adds a symbolic link, called name, to target.
+// Symlink adds a symbolic link with the path "name" that points to target.
 func (c *cpioWriter) Symlink(name, target string) { c.add(name, cpioSymlink, []byte(target)) }
 
 // Dir adds a directory, and its parent directories if missing.

@@ -19,7 +19,7 @@ import (
 	"github.com/vishvananda/netns"
 )
 
-// Guest is anything in the lab that runs commands: a Host, a VM, or a Namespace in a
+// Guest is anything in the lab that runs commands: a Host, a VM, or a Namespace inside a
 // Machine.
 type Guest interface {
 	// Try runs a command and returns its output. If the command fails, the error
@@ -27,14 +27,14 @@ type Guest interface {
 	Try(args ...string) (string, error)
 	// Spawn starts a command in the background. It runs until the lab closes.
 	Spawn(args ...string)
-	// String returns the name for messages.
+	// String returns the guest's name, for messages.
 	String() string
 }
 
-// Host is a network namespace that plays the part of a host or a guest.
+// Host is a network namespace that stands for a host or a guest.
 type Host struct {
 	Name string
-	NS   string // name for ip netns
+	NS   string // name of the namespace for the command ip netns
 	lab  *Lab
 }
 
@@ -59,8 +59,8 @@ func (l *Lab) Host(name string) *Host {
 
 func (h *Host) String() string { return h.Name }
 
-// EnableIPv6 turns IPv6 on. It turns duplicate address detection off, because this
-// takes time.
+// EnableIPv6 turns IPv6 on in the namespace. It turns duplicate address detection off, because
+// the detection takes time.
 func (h *Host) EnableIPv6() {
 	h.lab.T.Helper()
 	for _, which := range []string{"all", "default"} {
@@ -102,9 +102,9 @@ func (h *Host) NoOffloads(dev string) {
 	h.Run("ethtool", "-K", dev, "tx", "off", "tso", "off", "gso", "off")
 }
 
-// LinuxVTEP sets up Linux's own VXLAN on the host: a bridge, and a vxlan device for the
-// tunnel to remote over dev. The guest's eth0, with the address cidr, is a port of the
-// bridge.
+// LinuxVTEP sets up Linux's own VXLAN on the host, a peer for Weft's: a bridge, and a vxlan
+// device for the tunnel to "remote" over dev. The guest's eth0, with the address cidr, is a
+// port of the bridge.
 func (h *Host) LinuxVTEP(guest *Host, cidr string, vni, mtu int, dev, local, remote string) {
 	h.lab.T.Helper()
 	bridge, vxlan, tail := fmt.Sprint("br", vni), fmt.Sprint("vx", vni), "p-"+guest.Name
@@ -147,12 +147,13 @@ func (h *Host) command(args ...string) *exec.Cmd {
 	return h.commandContext(context.Background(), args...)
 }
 
-// commandContext does what command does. When ctx ends, it kills the process group.
+// commandContext returns a command like that of the method command. When ctx ends, it kills the
+// command's process group.
 func (h *Host) commandContext(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", h.NS}, args...)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	// child processes that are still alive may keep the output open
+	// limits the wait for child processes, which may keep the output open
 	cmd.WaitDelay = 10 * time.Second
 	return cmd
 }
@@ -188,7 +189,7 @@ func (h *Host) Spawn(args ...string) {
 	h.Start(args...)
 }
 
-// Process is a command that runs in the background.
+// Process is a command that runs in the background in a host's namespace.
 type Process struct {
 	Name string
 	Log  string // file with the output
@@ -258,12 +259,12 @@ func (p *Process) Alive() bool {
 	}
 }
 
-// Wait waits until the process has ended, at most for the time limit. It returns the
-// error of the process.
+// Wait waits until the process has ended, for at most limit. It returns the error with which
+// the process ended.
 func (p *Process) Wait(limit time.Duration) error {
 	select {
 	case <-p.done:
-		return p.err // nil means exit code 0
+		return p.err // nil after exit code 0
 	case <-time.After(limit):
 		return errors.New("still running")
 	}

@@ -15,12 +15,11 @@ import (
 )
 
 type userland struct {
-	// programs of this machine to copy, with the shared libraries that their ELF
-	// headers name
+	// programs of this machine to copy, with the shared libraries that their ELF headers require
 	programs []string
 	// shared libraries that the programs load at run time
 	libraries []string
-	// commands of busybox
+	// names of commands that busybox provides
 	links []string
 	// paths of files of this machine to copy to /bin
 	binaries []string
@@ -28,8 +27,8 @@ type userland struct {
 	modules []string
 }
 
-// guestUserland is the set of programs and modules in a virtual machine that is a
-// guest. The bench commands need the modules for vsock.
+// guestUserland has the programs and modules of a virtual machine that is a guest of the
+// switch. The commands of weft bench need the modules for vsock.
 var guestUserland = userland{
 	programs: []string{"busybox", "ping", "iperf3", "ethtool"},
 	links:    []string{"sh", "ip"},
@@ -96,8 +95,8 @@ func addAll(c *cpioWriter, agentBinary, kernelDir string, u *userland) error {
 	return addModules(c, kernelDir, u.modules)
 }
 
-// addProgram adds an ELF file with its interpreter and shared libraries. The map done
-// has the files that are already added.
+// addProgram adds an ELF file with its interpreter and shared libraries. The map "done" has the
+// files that the archive already has.
 func addProgram(c *cpioWriter, host, name string, done map[string]bool) error {
 	if done[name] {
 		return nil
@@ -151,8 +150,8 @@ func findLibrary(name string) (string, error) {
 	return "", fmt.Errorf("library %s not found in %s", name, strings.Join(libraryDirs, ", "))
 }
 
-// addModules adds kernel modules and a list of them. In the list, dependencies come
-// first.
+// addModules adds kernel modules and a list of their files. In the list, a module's
+// dependencies come before it.
 func addModules(c *cpioWriter, kernelDir string, modules []string) error {
 	found, err := filepath.Glob(filepath.Join(kernelDir, "lib/modules/*/kernel"))
 	if err == nil && len(found) == 0 { // path in packages since Debian 13
@@ -175,7 +174,7 @@ func addModules(c *cpioWriter, kernelDir string, modules []string) error {
 	seen := map[string]bool{}
 	var add func(name string) error
 	add = func(name string) error {
-		if seen[name] || files[name] == "" { // built into the kernel
+		if seen[name] || files[name] == "" { // without a file, the module is built into the kernel
 			return nil
 		}
 		seen[name] = true

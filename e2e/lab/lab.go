@@ -30,15 +30,15 @@ type Reporter interface {
 	Logf(format string, args ...any)
 }
 
-// Program is a Reporter for programs that are not tests. Caught turns its failures into
-// errors.
+// Program is a Reporter for programs that are not tests. A failure panics; Caught turns the
+// panic into an error.
 type Program struct {
 	Log func(format string, args ...any) // nil: log nothing
 }
 
 type failure string
 
-// Helper does nothing.
+// Helper does nothing; a Program has no test whose lines it could mark.
 func (Program) Helper() {}
 
 // Fatalf panics with the message. Caught recovers from this panic.
@@ -51,8 +51,8 @@ func (p Program) Logf(format string, args ...any) {
 	}
 }
 
-// Caught stores the message of Program.Fatalf in err, and closes all labs. Callers
-// defer it.
+// Caught recovers from the panic of Program.Fatalf, stores its message in err, and closes all
+// labs. Callers defer it.
 func Caught(err *error) {
 	switch f := recover().(type) {
 	case nil:
@@ -68,8 +68,8 @@ func Caught(err *error) {
 // but any goroutine may call Close.
 type Lab struct {
 	T Reporter
-	// directory for temporary files; its path is short, because unix sockets in it have
-	// short paths
+	// Dir is the directory for temporary files. Its path is short, because the paths of unix
+	// sockets in it must be short.
 	Dir string
 
 	prefix string // prefix of the namespaces' names
@@ -134,8 +134,8 @@ func (l *Lab) Close() {
 	labsMu.Unlock()
 }
 
-// Main is for use as TestMain. It runs the tests, closes all labs and ends the process.
-// An interrupt also closes all labs.
+// Main is the body of TestMain. It runs the tests, closes all labs and ends the process with
+// the tests' exit code. An interrupt also closes all labs.
 func Main(tests interface{ Run() int }) {
 	interrupts := make(chan os.Signal, 1)
 	signal.Notify(interrupts, os.Interrupt, syscall.SIGTERM)
@@ -163,8 +163,8 @@ func CloseAll() {
 	os.RemoveAll(binDir())
 }
 
-// cleanup registers f to be called by Close. Close calls the last registered function
-// first. cleanup returns false if the lab is already closed.
+// cleanup registers a function for Close, which calls the last registered function first.
+// cleanup returns false if the lab is already closed.
 func (l *Lab) cleanup(f func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

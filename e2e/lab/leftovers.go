@@ -24,14 +24,15 @@ var leftoverName = regexp.MustCompile(`^weft(?:-t)?([0-9]+)-`)
 // sweep removes namespaces and files of programs that no longer run.
 func sweep() {
 	sweepOf(func(name string, pid int) bool {
-		if pid == os.Getpid() { // an earlier program had this process id, because this program has no lab yet
+		if pid == os.Getpid() { // this program has no lab yet, so an earlier program had the same process id
 			return strings.HasPrefix(name, fmt.Sprintf("weft%d-", pid)) && name != filepath.Base(binDir())
 		}
 		return syscall.Kill(pid, 0) == syscall.ESRCH
 	})
 }
 
-// Guard removes what earlier programs have left, and what this program leaves when it ends.
+// Guard removes namespaces, cgroups and files that earlier programs have left. It also starts a
+// process that removes those of this program if this program is killed.
 func Guard() { sweepOnce.Do(func() { sweep(); startGuard() }) }
 
 // sweepOf removes the namespaces, cgroups and files that the function stale selects by
@@ -56,7 +57,7 @@ func sweepOf(stale func(name string, pid int) bool) {
 			case "/run/netns":
 				removeNamespace(e.Name())
 			case groups:
-				_ = RemoveGroup(filepath.Join(dir, e.Name())) // the next program that calls Guard tries again
+				_ = RemoveGroup(filepath.Join(dir, e.Name())) // error ignored: the next program that calls Guard tries again
 			default:
 				os.RemoveAll(filepath.Join(dir, e.Name()))
 			}
@@ -68,19 +69,19 @@ func sweepOf(stale func(name string, pid int) bool) {
 // is the program's process id.
 const guardEnv = "WEFT_LAB_GUARD"
 
-// The guard is a second process of the same program. It waits until the program has ended,
-// and removes what the program has left. go test ends a test by force after its time limit,
-// and then no deferred function and no TestMain runs.
+// The guard is a second process of the same program. It waits until the program has ended, and
+// removes what the program has left. go test kills a test after its time limit, and then
+// neither deferred functions nor TestMain run.
 func init() {
 	if program, err := strconv.Atoi(os.Getenv(guardEnv)); err == nil {
-		_, _ = io.Copy(io.Discard, os.Stdin) // ends when the program ends, because only it has the pipe's writing end
+		_, _ = io.Copy(io.Discard, os.Stdin) // reads until the program ends, because only the program has the pipe's writing end
 		sweepOf(func(_ string, pid int) bool { return pid == program })
 		os.Exit(0)
 	}
 }
 
-// startGuard starts the guard. Without it, the next program that makes a lab removes what
-// this one leaves.
+// startGuard starts the guard. If it fails, the next program that makes a lab removes what this
+// one leaves.
 func startGuard() {
 	self, err := os.Executable()
 	if err != nil {
@@ -95,11 +96,11 @@ func startGuard() {
 	guard := exec.Command(self)
 	guard.Stdin = input
 	guard.Env = append(os.Environ(), fmt.Sprint(guardEnv, "=", os.Getpid()))
-	guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // a signal to the program's group must not end it
+	guard.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // signals to the program's process group must not end the guard
 	_ = guard.Start()
 }
 
-// GroupRoot returns the directory of the hierarchy of version 2 cgroups, "" if none is mounted.
+// GroupRoot returns the directory where version 2 cgroups are mounted, or "" if none is.
 func GroupRoot() string {
 	mounts, _ := os.ReadFile("/proc/mounts")
 	for line := range strings.Lines(string(mounts)) {
@@ -110,10 +111,11 @@ func GroupRoot() string {
 	return ""
 }
 
-// groupLimit is how long RemoveGroup waits for the end of killed processes.
+// groupLimit is the time that RemoveGroup waits for the end of killed processes.
 const groupLimit = 2 * time.Minute
 
-// RemoveGroup kills the processes in a cgroup, and removes the cgroup with those in it.
+// RemoveGroup kills the processes in a cgroup, and removes the cgroup with the cgroups inside
+// it.
 func RemoveGroup(dir string) (err error) {
 	// Before Linux 5.14 the file does not exist, and the processes must end by themselves.
 	_ = os.WriteFile(filepath.Join(dir, "cgroup.kill"), []byte("1"), 0)

@@ -12,9 +12,8 @@ import (
 	"time"
 )
 
-// MachineConfig describes a virtual machine that runs the switch. The machine has two
-// CPUs, 512 MiB of memory and a network card. A cable connects the card to another
-// machine.
+// MachineConfig describes a virtual machine that runs the switch. The machine has two CPUs, 512
+// MiB of memory and a network card. A simulated cable connects the card to another machine.
 type MachineConfig struct {
 	Name string
 	// Card is the model of the network card: igb or virtio-net-pci.
@@ -34,9 +33,9 @@ type Machine struct {
 	monitor string // path of QEMU's monitor socket
 }
 
-// machineUserland is the set of programs and modules in a machine that runs the switch.
-// It has the full programs ip and ss, because busybox's versions know no namespaces and
-// no AF_XDP sockets.
+// machineUserland has the programs and modules of a machine that runs the switch. It has the
+// full programs ip and ss, because busybox's versions do not support namespaces and AF_XDP
+// sockets.
 var machineUserland = userland{
 	programs: []string{"busybox", "ping", "iperf3", "ip", "ss", "ethtool", "iptables-legacy"},
 	libraries: []string{"/usr/lib/x86_64-linux-gnu/xtables/libxt_standard.so", "/usr/lib/x86_64-linux-gnu/xtables/libxt_conntrack.so",
@@ -46,8 +45,8 @@ var machineUserland = userland{
 		"iptable_filter", "iptable_nat", "xt_conntrack", "xt_MASQUERADE", "vsock_loopback"},
 }
 
-// emulator is a QEMU of version 10 or later: the one that "scripts/setup nic" installs,
-// or the system's.
+// emulator is a QEMU of version 10 or later: the one that "scripts/setup nic" installs, or the
+// system's own.
 type emulator struct {
 	command           []string
 	kernel, initramfs string
@@ -95,8 +94,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Machine starts a virtual machine and does not wait for its boot. Several machines may
-// boot at the same time. See Booted.
+// Machine starts a virtual machine and does not wait for its boot, so that several machines can
+// boot at the same time. Booted waits.
 func (h *Host) Machine(c MachineConfig) *Machine {
 	h.lab.T.Helper()
 	accel, _ := h.lab.Accelerator()
@@ -155,8 +154,8 @@ func (m *Machine) served(path string) error {
 	return fmt.Errorf("QEMU made no socket %s", path)
 }
 
-// Booted waits until the machine's agent answers. Without KVM, a kernel with two CPUs
-// sometimes hangs during boot, and the caller must start the machine again.
+// Booted waits until the machine's agent answers. Without KVM, a kernel with two CPUs sometimes
+// hangs during boot, so the caller must start the machine again after an error.
 func (m *Machine) Booted(limit time.Duration) error {
 	if err := m.greeted(limit); err != nil {
 		return fmt.Errorf("machine %s: %w%s", m.Name, err, m.troubles())
@@ -164,7 +163,7 @@ func (m *Machine) Booted(limit time.Duration) error {
 	return nil
 }
 
-// Plug plugs or unplugs the cable.
+// Plug plugs the cable of the machine's network card in or out.
 func (m *Machine) Plug(plugged bool) {
 	m.host.lab.T.Helper()
 	state := "off"
@@ -177,7 +176,7 @@ func (m *Machine) Plug(plugged bool) {
 		_ = conn.SetDeadline(time.Now().Add(startLimit))
 		_, err = conn.Write([]byte("set_link card " + state + "\n"))
 	}
-	// The second prompt follows the command.
+	// QEMU's monitor prints a prompt at the start, and a second one after the command.
 	for seen := ""; err == nil && strings.Count(seen, "(qemu) ") < 2; {
 		buf := make([]byte, 4096)
 		var n int
@@ -189,13 +188,14 @@ func (m *Machine) Plug(plugged bool) {
 	}
 }
 
-// Namespace is a network namespace inside a Machine. It plays the part of a guest.
+// Namespace is a network namespace inside a Machine. It stands for a guest of the machine's
+// switch.
 type Namespace struct {
 	Machine *Machine
 	Name    string
 }
 
-// Namespace adds a namespace.
+// Namespace adds a network namespace to the machine, with its loopback device up.
 func (m *Machine) Namespace(name string) *Namespace {
 	m.host.lab.T.Helper()
 	m.Run("ip", "netns", "add", name)

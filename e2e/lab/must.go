@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// MustPing sends count pings, and fails the test if any of them is not answered. Late
+// MustPing sends "count" echo requests, and fails the test if one of them is not answered. Late
 // answers count.
 func MustPing(t testing.TB, from Guest, to string, count int, args ...string) {
 	t.Helper()
@@ -21,12 +21,12 @@ func MustPing(t testing.TB, from Guest, to string, count int, args ...string) {
 	}
 }
 
-// floodLimit is how long MustFlood waits for its rate.
+// floodLimit is the time within which MustFlood must reach its rate.
 const floodLimit = 2 * time.Minute
 
-// MustFlood runs iperf3 between two guests, a second each time, until it reaches minRate in
-// bit/s. It fails the test after floodLimit: beside other work a second may pass in which
-// next to nothing arrives.
+// MustFlood runs iperf3 between two guests, for a second at a time, until it reaches minRate in
+// bit/s. After floodLimit it fails the test. It repeats because on a busy machine next to
+// nothing may arrive during a second.
 func MustFlood(t testing.TB, minRate float64, from, to Guest, addr string, args ...string) {
 	t.Helper()
 	for end := time.Now().Add(floodLimit); ; {

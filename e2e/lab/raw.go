@@ -45,8 +45,7 @@ func openRaw(dev string) (int, error) {
 	addr := &unix.SockaddrLinklayer{Protocol: all<<8 | all>>8, Ifindex: nic.Index}
 	for _, err := range []error{
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 16<<20),
-		// the kernel moves a frame's VLAN tag to the auxiliary data of the received
-		// message
+		// The kernel moves a frame's VLAN tag into the auxiliary data of the received message.
 		unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1),
 		unix.Bind(fd, addr),
 	} {
@@ -108,8 +107,8 @@ func (r *Raw) Recv(limit time.Duration) ([]byte, error) {
 	}
 }
 
-// Match receives frames until f returns true for one, and returns this frame, or
-// ErrTimeout.
+// Match receives frames until f returns true for one, and returns that frame. If none comes
+// within limit, it returns ErrTimeout.
 func (r *Raw) Match(limit time.Duration, f func(frame []byte) bool) ([]byte, error) {
 	for end := time.Now().Add(limit); ; {
 		frame, err := r.Recv(time.Until(end))
@@ -126,7 +125,7 @@ const (
 	auxTPID   = 18
 )
 
-// putTag inserts the VLAN tag again.
+// putTag puts the VLAN tag from the auxiliary data oob back into the frame.
 func putTag(frame, oob []byte) ([]byte, error) {
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {

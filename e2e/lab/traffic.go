@@ -24,9 +24,9 @@ var (
 	pingTimes  = regexp.MustCompile(`(?:rtt|round-trip) min/avg/max/\w+ = [\d.]+/([\d.]+)/`)
 )
 
-// Ping sends count echo requests, one every 0.2 s. args are further arguments of the
-// program ping. After the last request, ping waits for one more interval, or for a second
-// if there was no answer. PingAll is for pings that must all be answered.
+// Ping sends "count" echo requests, one every 0.2 s. args are further arguments of the program
+// ping. After the last request, ping waits for one more interval, or for a second if there was
+// no answer. Use PingAll if all requests must be answered.
 func Ping(from Guest, dst string, count int, args ...string) (Pings, error) {
 	out, err := from.Try(append([]string{"ping", "-n", "-q", "-i", "0.2", "-W", "1", "-c", fmt.Sprint(count)}, append(args, dst)...)...)
 	p, ok := parsePing(out)
@@ -49,8 +49,8 @@ func parsePing(text string) (p Pings, ok bool) {
 	return p, true
 }
 
-// PingAll sends count echo requests, one every 0.2 s, and waits for their answers, for at most
-// pingLimit. While answers are missing, ping sends further requests, which do not count.
+// PingAll sends "count" echo requests, one every 0.2 s, and waits for their answers, for at
+// most pingLimit. While answers are missing, ping sends further requests, which do not count.
 func PingAll(from Guest, dst string, count int, args ...string) (Pings, error) {
 	out, err := from.Try(append([]string{"ping", "-n", "-i", "0.2", "-w", fmt.Sprint(pingLimit.Seconds()), "-c", fmt.Sprint(count)}, append(args, dst)...)...)
 	p, ok := parsePings(out, count)
@@ -60,7 +60,7 @@ func PingAll(from Guest, dst string, count int, args ...string) (Pings, error) {
 	return p, nil
 }
 
-// pingLimit is the time limit of PingAll. It is less than commandLimit, the limit of a command.
+// pingLimit is the time limit of PingAll. It is shorter than tryLimit, the limit of a command.
 const pingLimit = 30 * time.Second
 
 // Pinging is a ping that runs in the background.
@@ -70,12 +70,12 @@ type Pinging struct {
 	count int
 }
 
-// lateReply is how late a reply may be. ping itself waits for the last reply only as
-// long as its interval, and a busy machine may answer later.
+// lateReply is the delay with which a reply still counts. ping itself waits for the last reply
+// only as long as its interval, and a busy machine may answer later.
 const lateReply = time.Second
 
-// StartPings starts count echo requests. The interval is in seconds. ping then sends
-// further requests for lateReply, which Wait does not count.
+// StartPings starts to send "count" echo requests in the background. The interval is in
+// seconds. ping then sends further requests for lateReply, which Wait does not count.
 func (h *Host) StartPings(dst string, count int, interval float64) *Pinging {
 	h.lab.T.Helper()
 	return &Pinging{h.Start(pings(dst, count, interval)...), dst, count}
@@ -86,7 +86,8 @@ func pings(dst string, count int, interval float64) []string {
 	return []string{"ping", "-n", "-i", fmt.Sprint(interval), "-c", fmt.Sprint(count + further), dst}
 }
 
-// Pings does what StartPings and Wait do, in a virtual machine.
+// Pings sends "count" echo requests from a virtual machine, and waits for their end as
+// StartPings and Wait do.
 func (vm *VM) Pings(dst string, count int, interval float64) (Pings, error) {
 	out, err := vm.Try(pings(dst, count, interval)...)
 	counts, ok := parsePings(out, count)
@@ -96,7 +97,7 @@ func (vm *VM) Pings(dst string, count int, interval float64) (Pings, error) {
 	return counts, nil
 }
 
-// Wait waits for the end of the pings, at most for the time limit and lateReply.
+// Wait waits for the end of the pings, at most for limit and lateReply, and counts the answers.
 func (p *Pinging) Wait(limit time.Duration) (Pings, error) {
 	err := p.proc.Wait(limit + lateReply)
 	counts, ok := parsePings(p.proc.Output(), p.count)
@@ -108,7 +109,8 @@ func (p *Pinging) Wait(limit time.Duration) (Pings, error) {
 
 var pingReply = regexp.MustCompile(`(?m)^\d+ bytes from .* icmp_seq=(\d+) `)
 
-// parsePings returns how many of the first count requests were answered.
+// parsePings returns how many of the first "count" requests were answered, by the output of
+// ping.
 func parsePings(text string, count int) (p Pings, ok bool) {
 	if p, ok = parsePing(text); !ok {
 		return p, false
@@ -123,7 +125,7 @@ func parsePings(text string, count int) (p Pings, ok bool) {
 	return p, true
 }
 
-// WaitPing pings until an answer arrives.
+// WaitPing sends echo requests until an answer arrives, for at most limit.
 func WaitPing(from Guest, dst string, limit time.Duration, args ...string) error {
 	var last error
 	for end := time.Now().Add(limit); time.Now().Before(end); {
@@ -140,7 +142,7 @@ func WaitPing(from Guest, dst string, limit time.Duration, args ...string) error
 	return last
 }
 
-// Flood is the result of iperf3.
+// Flood is the result of one run of iperf3.
 type Flood struct {
 	BitsPerSecond float64 // rate at the receiver
 	Retransmits   int     // TCP only

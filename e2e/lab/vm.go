@@ -57,7 +57,7 @@ type VM struct {
 	lastID  int
 }
 
-// image prepares the kernel and the initramfs. It does so once in each process.
+// image prepares the kernel and the initramfs of guests. It does so once in each process.
 var image = sync.OnceValues(func() (files struct{ Kernel, Initramfs string }, err error) {
 	if _, err := builtSwitch(); err != nil {
 		return files, err
@@ -178,7 +178,7 @@ func (h *Host) launch(c VMConfig, accel string) (*VM, error) {
 	args := []string{"qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none",
 		"-machine", "q35,memory-backend=mem,accel=" + accel, "-cpu", cpu, "-smp", "1", "-m", "256",
 		"-object", "memory-backend-memfd,id=mem,size=256M,share=on",
-		// no_timer_check: the timer of an emulated machine may be late
+		// no_timer_check, because the timer of an emulated machine may be late
 		"-kernel", files.Kernel, "-initrd", files.Initramfs, "-append", "console=ttyS0 quiet no_timer_check",
 		"-chardev", "file,id=console,path=" + vm.Console, "-serial", "chardev:console",
 		"-chardev", "socket,id=agent,server=on,wait=off,path=" + serial, "-serial", "chardev:agent"}
@@ -207,7 +207,7 @@ func (c VMConfig) network(accel string) []string {
 	if c.Serve {
 		chardev += ",server=on"
 	} else {
-		chardev += ",reconnect=1" // seconds
+		chardev += ",reconnect=1" // interval of the attempts to connect again, in seconds
 	}
 	netdev := "vhost-user,id=net,chardev=vhost"
 	device := "virtio-net-pci,netdev=net,romfile=,mrg_rxbuf=on,mac=" + c.MAC
@@ -344,7 +344,7 @@ func (vm *VM) Reboot() {
 	}
 }
 
-// Kill kills QEMU by SIGKILL.
+// Kill kills the machine's QEMU process by SIGKILL.
 func (vm *VM) Kill() { vm.proc.Kill() }
 
 // Pause stops the QEMU process with SIGSTOP. Resume lets it continue.
@@ -381,7 +381,7 @@ func tail(s string) string {
 
 var _ = []Guest{(*Host)(nil), (*VM)(nil)}
 
-// Have reports whether a program is installed on this machine.
+// Have reports whether a program is installed on the machine that runs the tests.
 func Have(program string) bool {
 	_, err := exec.LookPath(program)
 	return err == nil

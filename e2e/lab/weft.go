@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// The machine may be busy.
+// Time limits for a start and a stop of weftd. They are long, because the machine may be busy.
 const (
 	startLimit = 60 * time.Second
 	stopLimit  = 60 * time.Second
@@ -83,7 +83,7 @@ func (l *Lab) Build() {
 	l.binary("")
 }
 
-// Programs builds the programs of switch and central, and returns their directory.
+// Programs builds weftd, weft and weft-central, and returns their directory.
 func (l *Lab) Programs() (dir string) {
 	l.T.Helper()
 	l.central()
@@ -101,8 +101,8 @@ func (l *Lab) CNI() (dir string) {
 	return dir
 }
 
-// Binaries is a directory with programs to use instead of built ones, to compare with
-// another version; "" means none.
+// Binaries is a directory with programs that labs use instead of built ones, to compare with
+// another version; "": none.
 var Binaries string
 
 func (l *Lab) binary(name string) string {
@@ -136,8 +136,8 @@ type Daemon struct {
 	State  string // state directory
 	// Echo, if set, is called with each command line of the weft client.
 	Echo func(line string)
-	// Programs is the directory of the weftd that the next Start starts; "": the built
-	// one
+	// Programs is the directory of the weftd that the next Start starts; "": the one that the lab
+	// has built
 	Programs string
 
 	proc  *Process
@@ -160,8 +160,7 @@ func (h *Host) Weftd(extra ...string) *Daemon {
 	return d
 }
 
-// Start starts weftd again, with the state that it had, and waits until its API
-// answers.
+// Start starts weftd again, with its earlier state directory, and waits until its API answers.
 func (d *Daemon) Start() {
 	l := d.Host.lab
 	l.T.Helper()
@@ -204,7 +203,7 @@ func (d *Daemon) Terminate() {
 	}
 }
 
-// Binary returns the path of the program called name: weftd or weft.
+// Binary returns the path of the daemon's program weftd or weft.
 func (d *Daemon) Binary(name string) string { return d.Host.lab.binary(name) }
 
 // Control returns the weftd process that the last Start has begun, for example to kill it. The engine is
@@ -293,11 +292,12 @@ func (d *Daemon) TryWeft(args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), code
 }
 
-// abandoned is a part of the error with which weftd abandons a change.
+// abandoned is a part of the error text with which weftd abandons a change that may still take
+// effect.
 const abandoned = "the change may still take effect"
 
-// repetition returns the arguments of a repeated command. They allow that the first one has
-// taken effect.
+// repetition returns the arguments with which Weft repeats a command. They allow that the first
+// attempt has taken effect.
 func repetition(args []string) []string {
 	switch args[0] {
 	case "add-br", "add-port":
@@ -308,8 +308,8 @@ func repetition(args []string) []string {
 	return args
 }
 
-// applied reports whether a repeated command fails with stderr because the first one has taken
-// effect. No option of these commands allows a repetition.
+// applied reports whether a repeated command failed with stderr because the first attempt has
+// taken effect. These commands have no option that allows a repetition.
 func applied(args []string, stderr string) bool {
 	words := map[string]string{
 		"add-group": "expected a number that no group has", "add-meter": "expected a number that no meter has", "add-tlv-map": "the field is mapped already",
@@ -338,7 +338,7 @@ func (d *Daemon) Tap(guest *Host, mac, cidr string, mtu int, options ...string) 
 	}
 }
 
-// shellJoin quotes args for a shell.
+// shellJoin joins the arguments to a command line, quoted for a shell.
 func shellJoin(args []string) string {
 	words := make([]string, len(args))
 	for i, a := range args {
