@@ -139,7 +139,7 @@ func TestTreeShares(t *testing.T) {
 	}
 }
 
-// Calls of two tasks that alternate on a CPU are recorded separately.
+// The calls of two tasks that alternate on a CPU are told apart.
 func TestTurns(t *testing.T) {
 	trace := ` 1)               |  first() {
  1)   1.000 us    |    a();

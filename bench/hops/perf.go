@@ -78,8 +78,8 @@ func parseReport(lines []string) (*Recording, error) {
 	return r, nil
 }
 
-// reported is an entry of perf's report. open has the branches to which the next line
-// may belong.
+// reported is an entry of perf's report. The field "open" has the branches to which the next
+// line may belong.
 type reported struct {
 	function Function
 	share    float64

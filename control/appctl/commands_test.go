@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The data path's name is no word of a command, and another name is refused.
+// The data path's name does not count as a word of a command. Any other name is refused.
 func TestWithoutDatapath(t *testing.T) {
 	for _, c := range []struct {
 		words string
@@ -28,7 +28,7 @@ func TestWithoutDatapath(t *testing.T) {
 	}
 }
 
-// A filter that is not valid is refused in Open vSwitch's words.
+// An invalid filter is refused with the error text of Open vSwitch.
 func TestWrongFilter(t *testing.T) {
 	for args, want := range map[string]string{
 		"zone=70000":                       "failed to parse zone",

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// rig is a bond with a clock that the test steps.
+// rig is a bond with a clock that only the test advances.
 type rig struct {
 	t      *testing.T
 	bond   Bond
@@ -27,7 +27,8 @@ func newRig(t *testing.T, config Config, members int) *rig {
 	return r
 }
 
-// step sets the links that are up, and expects the active member and the enabled ones.
+// step advances the clock and sets the links that are up. It checks the active member and the
+// enabled members.
 func (r *rig) step(pause time.Duration, up string, active uint32, enabled string) {
 	r.t.Helper()
 	r.now = r.now.Add(pause)
@@ -72,8 +73,8 @@ func TestActiveBackup(t *testing.T) {
 	r.step(0, "1", 1, "1")
 }
 
-// A link counts after its delay, unless it returns before. The first link counts at once, because
-// without it the bond would have none.
+// A change of a link takes effect after its delay, unless the link returns before. The first
+// link takes effect at once, because without it the bond would have none.
 func TestDelays(t *testing.T) {
 	const second = time.Second
 	r := newRig(t, Config{UpDelay: 10 * second, DownDelay: 3 * second}, 2)
@@ -94,8 +95,8 @@ func TestDelays(t *testing.T) {
 	r.step(2*second, "1", 1, "1") // nothing else is up, so the rest of the delay does not count
 }
 
-// Every bucket has an enabled member, members have equal shares, and a member that goes moves no
-// bucket of the others.
+// Every bucket has an enabled member, and members have equal shares. A member that is disabled
+// moves no bucket of the others.
 func TestBuckets(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 7))

@@ -42,7 +42,7 @@ func TestTransactionsExclude(t *testing.T) {
 	done.Wait()
 }
 
-// A transaction ends when its function panics, so that the switch does not stand still.
+// A transaction ends when its function panics, so that later transactions do not wait for ever.
 func TestPanicEndsTransaction(t *testing.T) {
 	var c change.Configuration
 	func() {

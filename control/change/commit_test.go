@@ -49,8 +49,8 @@ func TestStages(t *testing.T) {
 	j.check(t, "show a", "show b", "walk", "show again", "save", "tell")
 }
 
-// A transaction that cannot be saved takes back what can be undone, in reverse order, and
-// does the work that this leaves.
+// A transaction that cannot be saved calls its functions of Undo in reverse order, and then
+// does the work that they have added.
 func TestUnsavedChangeIsTakenBack(t *testing.T) {
 	var c change.Configuration
 	var j journal
@@ -94,7 +94,7 @@ func TestUnsavedChangeIsTakenBack(t *testing.T) {
 	j.check(t, "undo", "show")
 }
 
-// After Settle, the changes so far are in force and not saved.
+// After Settle, the transaction's changes so far are in force but not yet saved.
 func TestSettle(t *testing.T) {
 	var c change.Configuration
 	var j journal
@@ -110,7 +110,7 @@ func TestSettle(t *testing.T) {
 	j.check(t, "attach", "save")
 }
 
-// An owner finds its state again, until the transaction ends.
+// State returns the same value to an owner until the transaction ends.
 func TestState(t *testing.T) {
 	var c change.Configuration
 	for range 2 {

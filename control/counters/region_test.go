@@ -60,8 +60,8 @@ func TestCreditAgainstSums(t *testing.T) {
 	}
 }
 
-// Control dies while it adds frames to the counters of rules. The frames count exactly
-// once.
+// If control dies while it adds a megaflow's frames to the counters of rules, the frames count
+// exactly once.
 func TestCreditInterrupted(t *testing.T) {
 	c := testCounters(t)
 	c.Begin(3, 1, []uint32{7, 8})
@@ -129,8 +129,8 @@ func TestOpenRefusesOtherLayouts(t *testing.T) {
 	}
 }
 
-// oldRegion makes a region as a build with other drop reasons makes it. With version 1,
-// ports have no reasons of outputs. Port 7 has sent 5 frames, dropped 1 received frame for
+// oldRegion makes a region as a build with other drop reasons makes it. In version 1, ports
+// count failed outputs without reasons. Port 7 has sent 5 frames, dropped 1 received frame for
 // each reason, and failed to send 9.
 func oldRegion(t *testing.T, version uint64, reasons int) (fd int) {
 	t.Helper()

@@ -18,7 +18,8 @@ type end struct {
 	links  []Link
 }
 
-// rig is two ends whose links are cables. Its clock stands still between steps.
+// rig has the two ends of an aggregation, with cables between their links. Its clock stands
+// still between steps.
 type rig struct {
 	t    *testing.T
 	now  time.Time
@@ -56,7 +57,7 @@ func (r *rig) run(duration time.Duration) {
 	}
 }
 
-// expect compares the links that both ends use with the digits in want.
+// expect compares the links that both ends use with the digits in each element of want.
 func (r *rig) expect(want ...string) {
 	r.t.Helper()
 	for i := range r.ends {
@@ -75,8 +76,9 @@ func (r *rig) expect(want ...string) {
 	}
 }
 
-// Two ends find each other if at least one is active, and lose each other after three intervals that
-// the silent end was asked for: 3 s or 90 s.
+// Two ends find each other if at least one is active. They lose each other after three
+// intervals of silence. The interval is the one that the end asked for, so the time is 3 s or
+// 90 s.
 func TestNegotiation(t *testing.T) {
 	for _, c := range []struct {
 		configs [2]Config
@@ -119,7 +121,7 @@ func TestNegotiation(t *testing.T) {
 	}
 }
 
-// The number of PDUs is that of the partner's wish.
+// An end sends PDUs at the interval that its partner asks for.
 func TestIntervals(t *testing.T) {
 	r := newRig(t, 1, Config{Active: true, Fast: true}, Config{Active: true})
 	r.run(10 * time.Second)
@@ -137,8 +139,8 @@ func TestIntervals(t *testing.T) {
 	}
 }
 
-// A link that goes down leaves at once, and so it does at the other end with its next PDU; the
-// others stay.
+// A link that goes down leaves the aggregation at once, and at the other end with its next PDU.
+// The other links stay.
 func TestLinks(t *testing.T) {
 	r := newRig(t, 3, Config{Active: true, Fast: true}, Config{Active: true, Fast: true})
 	r.run(2 * time.Second)
@@ -210,7 +212,8 @@ func TestFallback(t *testing.T) {
 	}
 }
 
-// A partner that contradicts each PDU, and sends many, costs three answers a second; five of its PDUs count.
+// A partner that sends many PDUs, and contradicts each of ours, gets at most three answers a
+// second. Only five of its PDUs a second count.
 func TestRates(t *testing.T) {
 	var a Aggregator
 	now, sent := time.Unix(1000, 0), 0
@@ -226,7 +229,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// PDUs survive coding; others are refused, and counted.
+// A decoded PDU equals the encoded one. Other frames are refused and counted.
 func TestPDUs(t *testing.T) {
 	want := PDU{Actor: Info{1, [6]byte{1, 2, 3, 4, 5, 6}, 2, 3, 4, Activity | Expired}, Partner: Info{65535, [6]byte{6}, 9, 8, 7, Defaulted}}
 	b := want.Append(nil)
@@ -251,8 +254,9 @@ func TestPDUs(t *testing.T) {
 	}
 }
 
-// Any bytes are a PDU that codes to the same fields, or an error. Any sequence of them keeps the
-// rules: links in use have the same partner, and no link sends more than it may.
+// Any bytes either decode to a PDU that encodes to the same fields, or give an error. After any
+// sequence of PDUs, the links in use have the same partner, and no link has sent more than its
+// limit.
 func FuzzReceive(f *testing.F) {
 	f.Add(uint64(1), (&PDU{Actor: Info{System: [6]byte{2}, State: Activity | Aggregation | Synchronization}}).Append(nil))
 	f.Add(uint64(2), []byte{subtypeMarker})

@@ -10,7 +10,7 @@ import (
 	"weft/flowtable"
 )
 
-// sizes are small, so that tests reach the limits.
+// sizes are cache sizes so small that tests reach the limits.
 var sizes = flowtable.Sizes{Megaflows: 1024, Exact: 1024, Masks: 16, Actions: 8192}
 
 // When all megaflows are removed, every port's use is 0.
@@ -39,7 +39,7 @@ func TestSharesAreGivenBack(t *testing.T) {
 	}
 }
 
-// Long action lists of one port leave room for other ports.
+// Long action lists of one port leave entries for the actions of other ports.
 func TestActionsAreShared(t *testing.T) {
 	f := New(sizes)
 	add := func(port uint32, i, actions int) Admission {

@@ -18,21 +18,21 @@ import (
 	"weft/openflow/ofp/ofptest"
 )
 
-// inUse returns the bytes of all bundles.
+// inUse returns the bytes that all bundles use.
 func (p *BundlePool) inUse() int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.used
 }
 
-// expirations returns the number of bundles that ended because no message came.
+// expirations returns the number of bundles that were discarded because no message came.
 func (p *BundlePool) expirations() uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.expired
 }
 
-// bundlePeer sends requests of bundles, with xid 2.
+// bundlePeer is a peer that sends requests about bundles, all with xid 2.
 type bundlePeer struct{ *peer }
 
 func (p bundlePeer) control(id uint32, kind ofp.BundleType) {
@@ -54,9 +54,9 @@ func (p bundlePeer) errors() (codes []uint16) {
 	return codes
 }
 
-// The memory of bundles is limited: a peer may have as much as it leaves free. A message
-// beyond this is refused and counted. What is committed, discarded or lost with its
-// connection no longer counts.
+// The memory of bundles is limited: the bundles of a peer may have as many bytes as they leave
+// free. A message beyond this limit is refused and counted. Bundles that are committed,
+// discarded or lost with their connection no longer count.
 func TestBundleBytes(t *testing.T) {
 	pool := NewBundlePool()
 	pool.limit = 6 * bundleBlock
@@ -110,8 +110,8 @@ func TestBundleBytes(t *testing.T) {
 	}
 }
 
-// Messages come out of a messageStore as they went in, also across blocks, and an error of
-// the commit names the message that is refused.
+// Messages come out of a messageStore as they went in, also if they cross blocks. The error of
+// a commit names the refused message.
 func TestMessageStore(t *testing.T) {
 	var s messageStore
 	defer s.free()
@@ -144,7 +144,7 @@ func TestMessageStore(t *testing.T) {
 	}
 }
 
-// The error of a commit has the start of the message that is refused.
+// The error of a commit repeats the first bytes of the refused message.
 func TestBundleNamesTheRefusedMessage(t *testing.T) {
 	r := newRig(t)
 	p := bundlePeer{r.connect(openflow.Version14)}
@@ -162,7 +162,7 @@ func TestBundleNamesTheRefusedMessage(t *testing.T) {
 	}
 }
 
-// All connections get their turns, also while one of them waits for a rest.
+// All connections get their turn to decode, also while one of them pauses.
 func TestTurn(t *testing.T) {
 	var turn turn
 	var ended sync.WaitGroup

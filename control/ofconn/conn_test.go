@@ -423,8 +423,8 @@ func TestPeerOfALongRequestIsNotSilent(t *testing.T) {
 	}
 }
 
-// The service tells of each controller whether and since when it is connected, with which role,
-// or why not.
+// The service reports for each controller whether it is connected, since when, in which role,
+// or why it is not connected.
 func TestControllerStates(t *testing.T) {
 	l := listener(t)
 	target := "tcp:" + l.Addr().String()

@@ -10,7 +10,7 @@ import (
 	"weft/openflow/ofp/ofptest"
 )
 
-// A port whose frames use up the rate of all ports takes nothing from the reserve of another port.
+// A port whose frames use up the shared rate takes nothing from the reserve of another port.
 func TestReserveOfFrames(t *testing.T) {
 	const now = 1 << 50
 	var r rateLimit
@@ -30,8 +30,8 @@ func TestReserveOfFrames(t *testing.T) {
 	}
 }
 
-// The frames of one port fill the queue of a controller, which does not read. The queue still has room for a
-// few frames of another port, and for events.
+// The frames of one port fill the queue of a controller that does not read. The queue still
+// accepts a few frames of another port, and events.
 func TestFramesLeaveRoom(t *testing.T) {
 	r := newRig(t)
 	p := r.connect(openflow.Version13)

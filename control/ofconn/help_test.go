@@ -93,7 +93,7 @@ func (f *fakeSwitch) Send(r *openflow.PacketOut) error {
 	return nil
 }
 
-// Resume takes no frame.
+// Resume refuses every frame.
 func (f *fakeSwitch) Resume(*ofp.ResumeRequest) error {
 	return refused(openflow.ErrResumeStale, "no frame is paused")
 }
@@ -170,7 +170,7 @@ func (f *fakeSwitch) rule(slot uint32) (r ofproto.Rule, ok bool) {
 	return r, false
 }
 
-// rig is a service with a unix socket.
+// rig is an OpenFlow service with a fake switch, on a unix socket.
 type rig struct {
 	t       *testing.T
 	service *Service
@@ -200,7 +200,7 @@ func newRig(t *testing.T, change ...func(*Setup)) *rig {
 	return r
 }
 
-// peer is a client of the service.
+// peer is an OpenFlow client of the service.
 type peer struct {
 	t *testing.T
 	net.Conn

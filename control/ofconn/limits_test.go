@@ -69,8 +69,8 @@ func TestSilentPeersEnd(t *testing.T) {
 	}
 }
 
-// Peers of a TCP listener that say nothing refuse nobody: the oldest of them gives way.
-// Peers of the unix socket have connections of their own.
+// Peers of a TCP listener that send no hello keep nobody out, because the service closes the
+// oldest of their connections for a new one. They do not affect peers of the unix socket.
 func TestSilentPeersGiveWay(t *testing.T) {
 	ptcp := listener(t)
 	r := newRig(t, func(s *Setup) {
@@ -99,7 +99,7 @@ func TestSilentPeersGiveWay(t *testing.T) {
 	}
 }
 
-// An address may have maxAddressConnections that work, whatever limits remain.
+// Peers of one address may have maxAddressConnections working connections, and no more.
 func TestAddressLimit(t *testing.T) {
 	ptcp := listener(t)
 	r := newRig(t, func(s *Setup) { s.Listeners, s.Role = append(s.Listeners, ptcp), byAddress })

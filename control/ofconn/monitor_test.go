@@ -120,8 +120,8 @@ func TestDeletedAfterInitial(t *testing.T) {
 	}
 }
 
-// Whoever changes a flow encodes no event, and copies the rule once for all connections that
-// want it. A connection whose monitors select other flows gets no event.
+// A change of a flow encodes no event. It copies the rule once for all connections that want
+// the event. A connection whose monitors select other flows gets no event.
 func TestEventsAreEncodedLater(t *testing.T) {
 	r := newRig(t)
 	mod, err := openflow.ParseFlowMod("table=1,ip,actions=output:2", openflow.Add, nil)
@@ -156,8 +156,8 @@ func TestEventsAreEncodedLater(t *testing.T) {
 	}
 }
 
-// The monitors of a peer and of all peers are limited. Those of an ended connection no longer
-// count.
+// The monitors of one peer, and those of all peers, are limited. The monitors of an ended
+// connection no longer count.
 func TestMonitorLimits(t *testing.T) {
 	r := newRig(t)
 	monitors := func(p *peer, first, n uint32) {

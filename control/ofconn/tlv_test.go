@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// ovs-ofctl changes and prints the TLV map, and knows the errors.
+// ovs-ofctl can change and print the TLV map, and prints the names of the errors.
 func TestOfctlChangesTLVMap(t *testing.T) {
 	tool, err := exec.LookPath("ovs-ofctl")
 	if err != nil {

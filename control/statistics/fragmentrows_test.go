@@ -10,7 +10,7 @@ import (
 	"weft/datapath"
 )
 
-// Limit rows count each incomplete datagram of each worker once.
+// The rows about fragments count each incomplete datagram of each worker once.
 func TestFragmentRows(t *testing.T) {
 	r := newFragmentRows(2)
 	held := func(worker int, port, datagram uint32) {

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Saved addresses come back. A symbolic link, a FIFO or another boot's file in their place gives none, and
-// what the link names stays as it is.
+// LoadAddresses returns the saved addresses. If a symbolic link, a FIFO or the file of another
+// boot is in their place, it returns none, and the link's target stays unchanged.
 func TestAddressesFile(t *testing.T) {
 	dir := t.TempDir()
 	s := openTestStore(t, dir)

@@ -12,7 +12,8 @@ import (
 	"weft/control/change"
 )
 
-// All changes of one transaction are one transaction of the state file.
+// All changes of one transaction of the configuration are written by one transaction of the
+// state file.
 func TestChangesAreSavedTogether(t *testing.T) {
 	s := openTestStore(t, t.TempDir())
 	defer s.Close()
@@ -31,7 +32,7 @@ func TestChangesAreSavedTogether(t *testing.T) {
 	}
 }
 
-// committed returns the number of transactions of the state file so far.
+// committed returns the number of transactions that the state file has committed.
 func (s *Store) committed(t *testing.T) (transactions int) {
 	t.Helper()
 	if err := s.db.View(func(tx *bbolt.Tx) error { transactions = tx.ID(); return nil }); err != nil {
@@ -40,8 +41,9 @@ func (s *Store) committed(t *testing.T) (transactions int) {
 	return transactions
 }
 
-// A deleted bridge leaves nothing in the state file, the other bridges keep all. One
-// transaction deletes it, so a crash leaves the whole bridge or nothing of it.
+// A deleted bridge leaves nothing in the state file, and the other bridges keep everything. One
+// transaction deletes the bridge, so after a crash the file has the whole bridge or nothing of
+// it.
 func TestDeleteBridgeIsOneTransaction(t *testing.T) {
 	s := openTestStore(t, t.TempDir())
 	defer s.Close()

@@ -115,7 +115,7 @@ func TestStateErrorsAreOneLine(t *testing.T) {
 	}
 }
 
-// A state file that was cut off is refused in one line, wherever the cut is.
+// A state file that was cut off is refused with an error of one line, wherever the cut is.
 func TestCutStateFile(t *testing.T) {
 	dir := t.TempDir()
 	s := openTestStore(t, dir)
@@ -158,7 +158,8 @@ func TestCutStateFile(t *testing.T) {
 	}
 }
 
-// If the state file is another kind of file, the error says what to do.
+// If a file of another kind is in the place of the state file, the error tells the operator
+// what to do.
 func TestStateFileThatIsNone(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "state.db"), bytes.Repeat([]byte{7}, 1<<16), 0o600); err != nil {
@@ -170,7 +171,7 @@ func TestStateFileThatIsNone(t *testing.T) {
 	}
 }
 
-// A state file of another version is refused in one line, and stays as it is.
+// A state file of another version is refused with an error of one line, and stays as it is.
 func TestStateOfAnotherVersion(t *testing.T) {
 	dir := t.TempDir()
 	set := func(version uint32) {

@@ -75,7 +75,7 @@ func TestErrorsNameTheirLine(t *testing.T) {
 	}
 }
 
-// A match field without its prerequisites is ignored, and the answer notes this.
+// A match field without its prerequisites is ignored, and a note in the answer says so.
 func TestNotesOfFieldsLeftOut(t *testing.T) {
 	f := newRig(t)
 	const note = "ip_dst is ignored: it needs ip, "

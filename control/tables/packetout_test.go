@@ -33,7 +33,7 @@ func (f *rig) flowsOf(match string) []api.Flow {
 	return flows
 }
 
-// A packet-out to a dying engine fails, and the error says what to do. Nothing is
+// A packet-out to a dying engine fails, and the error tells the operator what to do. Nothing is
 // counted or learned.
 func TestPacketOutWithoutEngine(t *testing.T) {
 	f := newRig(t)

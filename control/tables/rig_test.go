@@ -8,7 +8,7 @@ import (
 	"weft/control/pipeline/pipelinetest"
 )
 
-// rig is a pipeline with a worker, and its tables.
+// rig is a pipeline with a worker, and the requests about its tables.
 type rig struct{ *pipelinetest.Rig }
 
 func newRig(t *testing.T) *rig { return &rig{pipelinetest.New(t)} }

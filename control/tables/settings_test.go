@@ -67,7 +67,7 @@ func TestLimitBelowWhatTheTableHas(t *testing.T) {
 	}
 }
 
-// slowStore writes table settings only after the channel disk is closed.
+// slowStore is a store that writes table settings only after the channel disk is closed.
 type slowStore struct {
 	pipeline.Store
 	disk chan struct{}

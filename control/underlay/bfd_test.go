@@ -17,8 +17,8 @@ import (
 	"weft/internal/waitfor"
 )
 
-// bfdEngine is a commandRings whose first worker has BFD sessions. It records their
-// commands, and executes none.
+// bfdEngine stands for an engine whose first worker runs BFD sessions. It records the commands
+// for them, and executes none.
 type bfdEngine struct {
 	*sent
 	shared datapath.Shared
@@ -43,7 +43,7 @@ func (e *bfdEngine) Push(worker int, msg []byte) bool {
 	return true
 }
 
-// run makes row i a session as the worker would have it.
+// run fills row i of the sessions' table as a worker that runs the session would.
 func (e *bfdEngine) run(i int, port uint32, remote netip.Addr, c bfd.Config) *datapath.BFDSession {
 	r := &e.shared.BFD[i]
 	r.Port, r.Remote = port, remote.As16()
@@ -60,7 +60,7 @@ func (e *bfdEngine) expect(t *testing.T, want string) {
 	e.sets = nil
 }
 
-// The state of a remote follows its session. Sessions keep their place under the next
+// The state of a remote follows its BFD session. The sessions keep their indexes under the next
 // control process, and their state in the next engine.
 func TestSessions(t *testing.T) {
 	l := newTunnelLab(t)
@@ -190,7 +190,8 @@ func TestLostRemotes(t *testing.T) {
 	}
 }
 
-// Sessions beyond the limit do not start, and say so.
+// Sessions beyond the limit do not start, and the states of their remotes give the limit as the
+// reason.
 func TestTooManySessions(t *testing.T) {
 	tu := NewTemplates(nil, slog.New(slog.DiscardHandler))
 	used := map[uint32]bool{}

@@ -71,8 +71,8 @@ func TestRemotesAreWatched(t *testing.T) {
 	}
 }
 
-// Remote endpoints beyond the limits are neither watched nor listed. The state of an
-// unwatched endpoint has this as its reason.
+// Remote endpoints beyond the limits are neither watched nor listed. The state of an unwatched
+// endpoint gives the limit as its reason.
 func TestRemotesLimits(t *testing.T) {
 	tu := NewTemplates(newTunnelLab(t).u, slog.New(slog.DiscardHandler))
 	var list []Tunnel

@@ -13,8 +13,8 @@ import (
 	"weft/packet"
 )
 
-// Routes lists the path to a declared remote, the paths by all next hops of a route in use, and
-// the reason why there is no path.
+// Routes lists the path to a declared remote, one path for each next hop of a route that is in
+// use, or the reason why there is no path.
 func TestRoutes(t *testing.T) {
 	l := newTunnelLab(t)
 	for _, peer := range []string{"10.1.0.2", "10.1.0.3"} {
@@ -57,7 +57,8 @@ func TestRoutes(t *testing.T) {
 	}
 }
 
-// The path to a remote that was declared just now is not known yet, which is not a missing route.
+// The path to a remote that was declared just now is still unknown. Routes shows that state,
+// not a missing route.
 func TestRouteOfANewRemoteIsAwaited(t *testing.T) {
 	tu := NewTemplates(nil, slog.New(slog.DiscardHandler))
 	tu.Watch([]Tunnel{{Port: 3, Remote: netip.MustParseAddr("10.1.0.2")}})

@@ -128,8 +128,8 @@ func TestRoutesAreFollowed(t *testing.T) {
 	waitfor.True(t, "a link that is down has no route", func() bool { return l.resolve("", "10.1.0.2").state == hopNoRoute })
 }
 
-// Links has the address and the driver's settings of each device, as they are after the last
-// event.
+// Links returns the MAC address and the driver's settings of each device as they are after the
+// device's last event.
 func TestLinksAreFollowed(t *testing.T) {
 	l := newTunnelLab(t)
 	want := Link{MAC: l.hostMAC, Mbps: 10_000, Duplex: DuplexFull, Copper: true} // of every veth
@@ -197,7 +197,7 @@ func TestRefreshInParts(t *testing.T) {
 	}
 }
 
-// sent is a commandRings that records commands.
+// sent stands for the workers' command rings and records the commands.
 type sent struct {
 	t        testing.TB
 	mu       sync.Mutex

@@ -9,8 +9,8 @@ import (
 	"weft/internal/testnet"
 )
 
-// The commands print routes, rules and neighbours of the kernel in Open vSwitch's words, and
-// what they add is in the kernel.
+// The commands print the kernel's routes, rules and neighbours as Open vSwitch would, and what
+// they add is in the kernel's tables.
 func TestRouteCommands(t *testing.T) {
 	testnet.NeedsRoot(t, "devices in a namespace")
 	ns := testnet.New(t)

@@ -16,8 +16,8 @@ import (
 	"weft/control/access"
 )
 
-// Requests are answered in order, with text or an error. The pid file names the process, and
-// files of dead processes go.
+// Requests are answered in order, with text or an error. The pid file has the process id, and
+// files of dead processes are removed.
 func TestServer(t *testing.T) {
 	dir := t.TempDir()
 	stale := filepath.Join(dir, "ovs-vswitchd.999999999.ctl")

@@ -75,7 +75,7 @@ func TestLinuxToLinux(t *testing.T) {
 	}
 }
 
-// A repeated command that adds or deletes something succeeds if the first one has taken
+// A repeated command that adds or deletes something succeeds if the first attempt has taken
 // effect.
 func TestRepetition(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
@@ -91,8 +91,8 @@ func TestRepetition(t *testing.T) {
 	}
 }
 
-// A repeated command that finds its group, meter or mapping has succeeded. Other errors are
-// failures.
+// A repeated command that fails because its group, meter or mapping exists counts as a success.
+// Other errors are failures.
 func TestApplied(t *testing.T) {
 	for _, c := range []struct {
 		args, stderr string
@@ -138,8 +138,8 @@ func TestVM(t *testing.T) {
 	}
 }
 
-// inNamespace starts a process that sleeps in a new network namespace, and waits until it
-// is there.
+// inNamespace starts a process that sleeps in a new network namespace. It returns when the
+// process is in the namespace.
 func inNamespace(t *testing.T, ns string) *exec.Cmd {
 	t.Helper()
 	if out, err := exec.Command("ip", "netns", "add", ns).CombinedOutput(); err != nil {
@@ -163,7 +163,7 @@ func eventually(t *testing.T, name string, ok func() bool) {
 	}
 }
 
-// sweep removes only namespaces and files that processes have left which no longer run.
+// sweep removes only namespaces and files of processes that no longer run.
 func TestSweep(t *testing.T) {
 	newLab(t)
 	dead := exec.Command("true")
@@ -233,7 +233,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// Other programs can read the archive.
+// busybox cpio can read the archive.
 func TestCpio(t *testing.T) {
 	var archive bytes.Buffer
 	c := newCpioWriter(&archive)
@@ -270,7 +270,7 @@ func TestParsePing(t *testing.T) {
 	}
 }
 
-// A reply that comes late is counted, one to a later request is not.
+// A late reply counts, but a reply to a later request does not.
 func TestParsePings(t *testing.T) {
 	const text = "64 bytes from 10.0.0.2: icmp_seq=1 ttl=64 time=0.1 ms\n64 bytes from 10.0.0.2: icmp_seq=1 ttl=64 time=0.2 ms (DUP!)\n" +
 		"From 10.0.0.1 icmp_seq=2 Destination Host Unreachable\n64 bytes from 10.0.0.2: icmp_seq=4 ttl=64 time=99 ms\n" +

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// moveRig has a MAC table, a clock, and the MAC address of the attacker's victim.
+// moveRig is a table of addresses with a clock of its own, and the MAC address of the machine
+// that an attacker wants to impersonate.
 type moveRig struct {
 	t   *testing.T
 	tab *Table
@@ -19,8 +20,8 @@ func newMoveRig(t *testing.T) *moveRig {
 	return &moveRig{t, New(0, 0), uint64(time.Hour)}
 }
 
-// heard makes the table learn a frame from the port, and returns the address's port
-// afterwards.
+// heard makes the table learn a frame that the port received. It returns the port that the
+// table then has for the address.
 func (m *moveRig) heard(port uint32, s Segment, mac uint64) uint32 {
 	m.now++
 	m.tab.Learn(Learn{Valid: true, Segment: s, Port: port, MAC: mac}, m.now)
@@ -39,8 +40,8 @@ func (m *moveRig) refused(port uint32) (r Refusals) {
 	return r
 }
 
-// The first frame after a guest's migration moves the guest's MAC address to the new
-// host. The same holds for the way back.
+// The first frame after a guest's migration moves the guest's MAC address to the new host. The
+// first frame after the migration back moves it back.
 func TestAMigrationIsFollowedAtOnce(t *testing.T) {
 	m := newMoveRig(t)
 	m.heard(1, 5, 7)
@@ -83,7 +84,7 @@ func TestAMigrationThroughATunnelIsFollowedAtOnce(t *testing.T) {
 	}
 }
 
-// An address used by two ports stays at the first one.
+// An address that two ports use at the same time stays at the port that had it first.
 func TestAStolenAddressGoesBackAndStays(t *testing.T) {
 	m := newMoveRig(t)
 	m.heard(1, 5, 7)
@@ -106,8 +107,8 @@ func TestAStolenAddressGoesBackAndStays(t *testing.T) {
 	}
 }
 
-// A port can take few addresses in use from other ports, but any number of silent
-// ones.
+// A port can take over only a few addresses in use from other ports, but any number of silent
+// addresses.
 func TestMovesOfAPortAreLimited(t *testing.T) {
 	m := newMoveRig(t)
 	const hosts = 1000
@@ -134,8 +135,8 @@ func TestMovesOfAPortAreLimited(t *testing.T) {
 	}
 }
 
-// If VNI 5 uses an address of VNI 7, frames from a port without a VNI still reach VNI
-// 7.
+// If a guest of VNI 5 uses an address of VNI 7, frames from a port without a VNI still reach
+// VNI 7.
 func TestVNIsDoNotTakeAddresses(t *testing.T) {
 	m := newMoveRig(t)
 	m.heard(7, 7, 1)

@@ -177,7 +177,7 @@ func TestDeclaredAddressesDoNotMove(t *testing.T) {
 	}
 }
 
-// A port without a VNI can neither have nor reach a declared network's addresses.
+// A port without a VNI can neither learn nor reach the addresses of a declared network.
 func TestPortsWithoutVNIDoNotMeetNetworks(t *testing.T) {
 	tab := New(0, 0)
 	tab.setNetwork(5, &Network{})

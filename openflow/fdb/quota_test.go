@@ -69,7 +69,7 @@ func TestInventedAddressesPushOutTheirOwn(t *testing.T) {
 	}
 }
 
-// Remotes outside of a port's configuration take bounded memory.
+// Frames from many invented remotes take only bounded memory.
 func TestInventedRemotesAreOne(t *testing.T) {
 	tab := New(0, 0)
 	for i := range 10_000 {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A restored table equals the saved one without expired addresses and those declared
-// since.
+// A restored table equals the saved one, without the addresses that have expired or that an
+// operator has declared since.
 func TestSaveMACTwin(t *testing.T) {
 	for seed := range int64(20) {
 		rng := rand.New(rand.NewSource(seed))

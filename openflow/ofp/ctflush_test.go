@@ -9,8 +9,8 @@ import (
 	"weft/packet"
 )
 
-// ovs-ofctl sends an ICMP identifier, type and code of 0 in the tuple that the command does
-// not name. They select every connection.
+// ovs-ofctl sends an ICMP identifier, type and code of 0 in the tuple that the command does not
+// name. Such a tuple must select every connection.
 func TestCTFlushOfICMP(t *testing.T) {
 	property := func(kind byte, body ...byte) []byte {
 		p := append([]byte{0, kind, 0, byte(4 + len(body))}, body...)

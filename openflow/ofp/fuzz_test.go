@@ -90,7 +90,7 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// ovs-ofctl recognizes each error code in each version.
+// ovs-ofctl decodes each error message of each version to the error's name.
 func TestErrorsAreOVSs(t *testing.T) {
 	for _, v := range allVersions {
 		request := ofptest.Message(v, TypeEchoRequest, 5)

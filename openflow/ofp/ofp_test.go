@@ -58,7 +58,7 @@ func printed(t *testing.T, messages ...[]byte) []string {
 	return texts
 }
 
-// begins matches the first line of the text that ovs-ofctl prints for a message.
+// begins matches the first line of each message in the output of ovs-ofctl.
 var begins = regexp.MustCompile(`^(OFP|NX|ONF|\*\*\*|.*decode error)`)
 
 // The test encodes each flow of the corpus as a flow_mod. ovs-ofctl and Weft must
@@ -119,12 +119,12 @@ func TestFlowModIsOVSs(t *testing.T) {
 	}
 }
 
-// words replaces spellings that ovs-ofctl prints only in some versions.
+// words replaces spellings that differ between versions in the output of ovs-ofctl.
 var words = strings.NewReplacer("pop_vlan", "strip_vlan", "0x0005->vlan_tci", "0x5->vlan_tci", "0x00003->ipv6_label", "0x3->ipv6_label",
 	"0x0001/0x0fff->vlan_tci", "0x1/0xfff->vlan_tci", "4097/0x1001->vlan_vid", "0x1001/0x1001->vlan_vid")
 
-// deviations has flows that ovs-ofctl refuses in messages that it has encoded itself, or
-// prints without a part.
+// deviations has flows that the test does not compare: ovs-ofctl encodes them, but then refuses
+// its own message, or prints it without a part.
 var deviations = map[string]string{
 	"tcp6,actions=write_actions(set_field:1->in_port_oxm)": "ovs-ofctl sets no in_port in an action set",
 	"ct_state=+est+trk,actions=resubmit(1,,ct)":            "ovs-ofctl prints resubmit:1 if there is no table, with and without ct",

@@ -10,8 +10,9 @@ import (
 	"weft/openflow"
 )
 
-// The frames of a port teach as many flows as they leave free of half of all: they fill no
-// table of others. Flows that are gone, replaced or written do not count.
+// Learn actions add flows for a port's frames only up to the number of learned flows that the
+// port leaves free, of half of the tables. So one port cannot fill the tables. Flows that are
+// removed, replaced or written by an operator do not count.
 func TestLearnedFlowsOfAPort(t *testing.T) {
 	const limit = 40
 	p := NewTables(Limits{Rules: limit})

@@ -8,7 +8,7 @@ import (
 	"weft/openflow"
 )
 
-// A Selector selects the rules that the filter selects, compared word by word.
+// A Selector selects the same rules as a word by word comparison with its filter.
 func TestSelectorAgainstFilter(t *testing.T) {
 	texts := []string{"", "table=1", "ip", "table=1,ip,nw_dst=10.0.0.0/8", "ip,nw_dst=10.1.0.0/16", "in_port=3", "in_port=3,ipv6", "cookie=5/7", "out_port=2",
 		"table=1,out_group=4", "reg3=7/0xf", "tun_id=9", "dl_vlan=5", "icmp6,icmp_type=135,nd_target=2001:db8::1"}

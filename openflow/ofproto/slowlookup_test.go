@@ -7,7 +7,7 @@ import (
 	"weft/openflow/slowtable"
 )
 
-// slowLookup is the slow twin of a table's look-up.
+// slowLookup is a linear search that finds the same rule as a table's look-up.
 func slowLookup(p *Tables, table uint8, f *openflow.Flow) *Rule {
 	var twin slowtable.Table[*Rule]
 	for slot, seen := uint32(0), 0; seen < p.Len(); slot++ {

@@ -232,7 +232,7 @@ func TestClassifierFindsWhatASearchFinds(t *testing.T) {
 	}
 }
 
-// randomPart returns the text of a flow for tables with conjunctions.
+// randomPart returns the text of a random flow, for tables with conjunctions.
 func randomPart(r *rand.Rand) string {
 	match := openflowtest.Pick(r, "ip", "ip,nw_src=10.0.0.0/14", "arp", "tcp", "dl_dst=00:00:00:00:00:01", "in_port=1", "in_port=2", "ip,nw_tos=0", openflowtest.MatchText(r))
 	switch r.IntN(4) {
