@@ -109,7 +109,7 @@ func (b *bystanders) goOn(t *testing.T) {
 	}
 }
 
-// hostile is the attacking guest. The switch returns its frames to it.
+// hostile is the attacking guest. The switch sends its frames back to it.
 type hostile struct {
 	*vhosttest.Guest
 	front *vhosttest.FrontEnd
@@ -178,8 +178,8 @@ func (h *hostile) closed(t *testing.T, name string, repeat func()) {
 	}
 }
 
-// misdeed is an attack that does not use the rings. If it is marked as harmless, the
-// switch must not disconnect the guest.
+// misdeed is an attack that does not use the rings. After a misdeed that is marked as harmless,
+// the switch must keep the guest connected.
 type misdeed struct {
 	name     string
 	harmless bool

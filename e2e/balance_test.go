@@ -10,8 +10,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// The number of connections. With 60, one of three servers gets none only once in 10^10
-// runs.
+// The number of connections. With 60 connections, one of the three servers gets none only once
+// in 10^10 runs.
 const (
 	backends      = 3
 	balancedCalls = 60

@@ -81,7 +81,7 @@ func (s *bfdSite) up(d *lab.Daemon, port string) {
 	})
 }
 
-// expectOutput waits until the group sends to a port.
+// expectOutput waits until the group sends the guest's frames to a port.
 func (s *bfdSite) expectOutput(port string) {
 	s.t.Helper()
 	eventually(s.t, func() error {
@@ -107,8 +107,8 @@ func (s *bfdSite) expectRoute(port, remote string) {
 // toBoth is the destination of frames to the port with two remotes.
 const toBoth = "02:00:00:00:00:99"
 
-// expectLost waits until frames to the port with two remotes leave out the first one, or until
-// both get them.
+// expectLost waits until frames to the port with two remotes leave out the first remote, or, if
+// want is false, until both remotes get them.
 func (s *bfdSite) expectLost(want bool) {
 	s.t.Helper()
 	eventually(s.t, func() error {

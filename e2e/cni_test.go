@@ -75,7 +75,7 @@ func (n *cniNode) tool(verb, network string, pod *lab.Host) error {
 	return err
 }
 
-// succeeds runs cnitool, which must succeed.
+// succeeds runs cnitool and fails the test if cnitool fails.
 func (n *cniNode) succeeds(verb, network string, pod *lab.Host) {
 	n.t.Helper()
 	if err := n.tool(verb, network, pod); err != nil {
@@ -83,7 +83,7 @@ func (n *cniNode) succeeds(verb, network string, pod *lab.Host) {
 	}
 }
 
-// fails runs cnitool, which must fail with an error that has the text.
+// fails runs cnitool and fails the test unless cnitool fails with an error that has the text.
 func (n *cniNode) fails(verb, network string, pod *lab.Host, text string) {
 	n.t.Helper()
 	if err := n.tool(verb, network, pod); err == nil || !strings.Contains(err.Error(), text) {
@@ -91,7 +91,8 @@ func (n *cniNode) fails(verb, network string, pod *lab.Host, text string) {
 	}
 }
 
-// nothing checks that no pod has left anything in the switch, the host or the IPAM plugin.
+// nothing checks that no pod has left anything in the switch, in the host or in the IPAM
+// plugin. moment names the time for the error.
 func (n *cniNode) nothing(moment string) {
 	n.t.Helper()
 	for _, p := range n.ports() {
@@ -123,8 +124,8 @@ func (n *cniNode) portOfNetwork(network string) api.Port {
 	return found[0]
 }
 
-// Pods reach each other; CHECK finds a removed port; DEL may be repeated, without the pod's
-// namespace too; nothing stays of an ADD that fails.
+// Pods reach each other. CHECK finds a removed port. DEL may be repeated, also without the
+// pod's namespace. An ADD that fails leaves nothing.
 func TestPods(t *testing.T) {
 	t.Parallel()
 	l, n := newCNINode(t)
@@ -236,8 +237,8 @@ func TestPodsWithoutWeftd(t *testing.T) {
 	n.nothing("after GC")
 }
 
-// Many pods come at once and go at once, and weftd is killed meanwhile. Each is connected in
-// the end, and nothing stays.
+// Many pods are added at the same time and deleted at the same time, while weftd is killed.
+// Each pod is connected in the end, and nothing stays after the deletion.
 func TestManyPods(t *testing.T) {
 	t.Parallel()
 	_, n := newCNINode(t)
@@ -282,8 +283,8 @@ func TestManyPods(t *testing.T) {
 
 const manyPods = 40
 
-// withKill calls do for all pods at once, and kills weftd when a quarter is done. As a runtime
-// does, it repeats what fails.
+// withKill calls do for all pods at once, and kills weftd when a quarter of the calls has
+// returned. It repeats failed calls, as a container runtime does.
 func (n *cniNode) withKill(verb string, do func(pod int) error) {
 	n.t.Helper()
 	var all sync.WaitGroup
@@ -312,7 +313,7 @@ func (n *cniNode) withKill(verb string, do func(pod int) error) {
 	all.Wait()
 }
 
-// cniLimit bounds what normally takes seconds.
+// cniLimit is the time limit of a step that normally takes seconds.
 const cniLimit = 5 * time.Minute
 
 // newSpace makes a network namespace without a name, which ends with the test.
@@ -355,7 +356,7 @@ func (n *cniNode) pod(container string, h *lab.Host) *libcni.RuntimeConf {
 	return &libcni.RuntimeConf{ContainerID: container, NetNS: "/run/netns/" + h.NS, IfName: "eth0"}
 }
 
-// runtime does what a container runtime does: it starts plugins in the host's namespace.
+// runtime calls do in place of a container runtime: the plugins start in the host's namespace.
 func (n *cniNode) runtime(do func(ctx context.Context, cni *libcni.CNIConfig) error) error {
 	return n.host.Do(func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), cniLimit)

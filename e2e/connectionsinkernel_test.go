@@ -132,7 +132,7 @@ func (c *echoing) line() string {
 	return line
 }
 
-// exchange sends lines, each after the answer to the last one.
+// exchange sends n lines, each after the answer to the previous one.
 func (c *echoing) exchange(n int) {
 	c.t.Helper()
 	for range n {

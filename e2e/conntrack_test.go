@@ -173,8 +173,8 @@ table=2,in_port=2,ipv6,ct_state=+est,actions=1
 table=2,in_port=2,ipv6,ct_state=+rel,actions=1
 `
 
-// Source NAT hides the address of the guest inside. Answers and ICMP errors reach this
-// guest.
+// Source NAT hides the address of the guest inside. Answers and ICMP errors about its frames
+// reach it.
 func TestConntrackSNAT(t *testing.T) {
 	t.Parallel()
 	s := newTracked(t, snatFlows)

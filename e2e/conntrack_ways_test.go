@@ -13,7 +13,7 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// The flows of Open vSwitch's conntrack tutorial work.
+// The flows of Open vSwitch's conntrack tutorial do what the tutorial says.
 func TestConntrackTutorial(t *testing.T) {
 	t.Parallel()
 	s := newTracked(t, `

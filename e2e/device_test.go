@@ -10,7 +10,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// uplinkState waits until the uplink has a state whose detail contains words.
+// uplinkState waits until the uplink has a state whose detail contains the words.
 func uplinkState(t *testing.T, s *site, state, words string) {
 	t.Helper()
 	eventually(t, func() error {

@@ -12,8 +12,8 @@ import (
 )
 
 // Two hosts reach each other through devices that are ports of a bridge. The kernel's stack of
-// the switch's host does not see their frames, a VLAN tag that the kernel takes off comes
-// back, and both outlive control and engine.
+// the switch's host does not see their frames. The switch puts VLAN tags back that the kernel
+// has taken off. Ports and frames survive the deaths of control and engine.
 func TestDevicePorts(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
-// settle is the time limit of effects that normally come at once.
+// settle is the time limit of effects that normally happen at once.
 const settle = 30 * time.Second
 
 // silence is how long a test waits before it concludes that a frame does not arrive.

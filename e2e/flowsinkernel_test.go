@@ -243,7 +243,7 @@ type datagrams struct {
 	arrives  []byte // header on arrival; nil: as sent
 }
 
-// enterKernel sends datagrams until their flow runs in the kernel. Few others do so at the same time.
+// enterKernel sends a few datagrams at a time, until the kernel forwards their flow.
 func (u *datagrams) enterKernel(d *lab.Daemon) {
 	u.t.Helper()
 	const enough = 40

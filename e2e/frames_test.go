@@ -11,7 +11,7 @@ import (
 	"github.com/google/gopacket/layers"
 )
 
-// addresses of test frames, which no host has
+// Addresses of test frames. No host has these addresses.
 const (
 	craftedSrcMAC = "02:00:00:00:0c:01"
 	craftedDstMAC = "02:00:00:00:0c:02"

@@ -62,11 +62,13 @@ func (s *tunnelSite) add(name, ovs string, weft ...string) {
 	s.weft.Weft(append([]string{"add-port", name, network, "remote=" + peerIP}, weft...)...)
 }
 
-// marks has, for Open vSwitch and for Weft, the actions that come before the output to a tunnel
-// (set) and the match of the frames from it, after in_port (match).
+// marks has the actions and matches of a tunnel for each of the two switches: the actions
+// before the output to the tunnel (Set), and the match of frames from the tunnel after in_port
+// (Match).
 type marks struct{ ovsSet, ovsMatch, weftSet, weftMatch string }
 
-// connect sends the frames of both sides through a tunnel.
+// connect makes both switches send all frames of guest and host through the tunnel of this
+// name.
 func (s *tunnelSite) connect(name string, m marks) {
 	s.weft.Weft("del-flows")
 	s.weft.Weft("add-flow", "in_port=guest,actions="+m.weftSet+"output:"+name)

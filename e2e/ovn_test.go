@@ -13,7 +13,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// ovn is OVN's databases with ovn-northd, in a host's namespace.
+// ovn has OVN's databases and ovn-northd, in a host's namespace.
 type ovn struct {
 	t    *testing.T
 	host *lab.Host
@@ -54,7 +54,7 @@ func (o *ovn) nb(line string) string {
 	return o.host.Run(o.nbctl(strings.Fields(line)...)...)
 }
 
-// chassis starts weftd, ruled by a database of its own, and ovn-controller on a host.
+// chassis starts ovn-controller on a host, and a weftd that follows a database of its own.
 func (o *ovn) chassis(h *lab.Host, address string) *ruled {
 	o.t.Helper()
 	r := newRuled(o.t, h)

@@ -12,7 +12,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// ruled is a weftd that a genuine ovsdb-server rules.
+// ruled is a weftd that follows a genuine ovsdb-server.
 type ruled struct {
 	*openVSwitch
 	t    *testing.T
@@ -53,8 +53,9 @@ func (r *ruled) expect(table, record, column, want string) {
 	})
 }
 
-// ovs-vsctl makes bridges and ports of each type, waits until they are in force, and reads
-// what the switch writes back. Rows that cannot be done say why and do not hold up others.
+// ovs-vsctl makes bridges and ports of each type, waits until they are in force, and reads what
+// the switch writes back. Rows that the switch cannot carry out get an error in their own
+// column, and do not delay other rows.
 func TestOVSDB(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

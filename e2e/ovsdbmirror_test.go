@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// ovs-vsctl makes a mirror: its output gets a copy of each frame of a port, and no other frame.
+// ovs-vsctl makes a mirror. The mirror's output port gets a copy of each frame of the selected
+// port, and no other frame.
 func TestOVSDBMirror(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -11,8 +11,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// Rows that no switch can do say why in their own column, with one line in the log each. They
-// do not harm the rows beside them, and go without a trace.
+// Rows that no switch can carry out get an error in their own column and a line in the log
+// each. They do not affect other rows, and leave nothing behind when they are deleted.
 func TestOVSDBBadRows(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
@@ -116,8 +116,9 @@ func TestOVSDBSettings(t *testing.T) {
 	r.expect("controller", controller, "status", "connection refused")
 }
 
-// Of two weftds at one database one has the lock and follows the rows. The other one waits,
-// and takes over when the first has died. A restored backup is followed as any change.
+// Of two weftds that follow one database, one has the lock and carries out the rows. The other
+// one waits, and takes over when the first has died. It follows a restored backup like any
+// other change.
 func TestOVSDBFaults(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)

@@ -30,7 +30,7 @@ import (
 //	go test ./e2e -run TestAsOVS -record-ovs unix:DIR/br0.mgmt
 var recordOVS = flag.String("record-ovs", "", "record what the switch of this connection answers")
 
-// play is one recording.
+// play is one recording of commands and answers.
 type play struct {
 	file    string
 	version string // OpenFlow version
@@ -286,7 +286,8 @@ func (p *play) record(t *testing.T) {
 // first word.
 func (p *play) ofctl(words ...string) (string, error) { return p.ofctlAt(*recordOVS, words...) }
 
-// ofctlAt does what ofctl does, but for the switch of a connection such as unix:PATH.
+// ofctlAt runs ovs-ofctl like ofctl, but for the switch with the connection target, such as
+// unix:PATH.
 func (p *play) ofctlAt(target string, words ...string) (string, error) {
 	at := slices.IndexFunc(words, func(w string) bool { return !strings.HasPrefix(w, "-") })
 	args := append([]string{"--no-names", "-O", p.version}, words[:at+1]...)

@@ -16,7 +16,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// ordinaryUser is an unprivileged user that every Debian has, with its uid.
+// ordinaryUser and ordinaryUID are the name and the uid of an unprivileged user that every
+// Debian system has.
 const (
 	ordinaryUser = "nobody"
 	ordinaryUID  = 65534
@@ -104,8 +105,8 @@ func TestPortCapabilities(t *testing.T) {
 	}
 }
 
-// checkForeignSocket checks that a port waits with a line that says what to do while weftd
-// may not write to the front end's socket.
+// checkForeignSocket checks that a port whose front end's socket weftd may not write to waits,
+// and that its state tells the operator what to do.
 func checkForeignSocket(t *testing.T, d *lab.Daemon, path string) {
 	t.Helper()
 	l, err := net.Listen("unix", path)
@@ -220,7 +221,8 @@ func TestOrdinaryUser(t *testing.T) {
 // patienceLimit is the time after which a waiting test fails.
 const patienceLimit = time.Minute
 
-// checkProcesses checks what control, its engine and its spare engine may do.
+// checkProcesses checks the user and the capabilities of control, its engine and its spare
+// engine.
 func checkProcesses(t *testing.T, d *lab.Daemon) {
 	t.Helper()
 	control := d.Control().PID()

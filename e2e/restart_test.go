@@ -26,8 +26,8 @@ func steadyPings(t *testing.T, p *lab.Pinging, sent int) (outage time.Duration) 
 	return time.Duration(sent-counts.Received) * pingGap
 }
 
-// Known flows keep forwarding while control is dead. The next control process takes all
-// state and counters over.
+// Known flows keep forwarding while control is dead. The next control process takes over the
+// whole state and all counters.
 func TestKillControl(t *testing.T) {
 	s := newSite(t)
 	s.weft.Weft("add-flow", "priority=40000,in_port=guest,udp,tp_dst=1001,actions=output:overlay")

@@ -295,7 +295,7 @@ func metricsOf(t *testing.T, d *lab.Daemon) string {
 	return string(text)
 }
 
-// weft top and the metrics show the traffic of the moment.
+// weft top and the metrics show the present traffic.
 func TestTop(t *testing.T) {
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)

@@ -14,8 +14,8 @@ const (
 	peerIP6 = "fd01::2"
 )
 
-// newSite6 does what newSite does, with an IPv6 underlay. overlayOptions has further options
-// of the overlay port, device further options of the peer's vxlan device.
+// newSite6 creates a site like newSite, with an IPv6 underlay. overlayOptions has further
+// options of the overlay port, device further options of the peer's vxlan device.
 func newSite6(t *testing.T, overlayOptions []string, device ...string) *site {
 	t.Helper()
 	l := newLab(t)

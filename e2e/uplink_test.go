@@ -111,7 +111,7 @@ func TestUplinkComesAndGoes(t *testing.T) {
 	})
 }
 
-// oneLine returns an error if message has more or less than one line.
+// oneLine returns an error unless message has exactly one line.
 func oneLine(message string) error {
 	trimmed := strings.TrimSuffix(message, "\n")
 	if trimmed == "" || strings.Contains(trimmed, "\n") || strings.Contains(trimmed, "goroutine ") {

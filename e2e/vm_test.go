@@ -169,8 +169,8 @@ func TestVMQueues(t *testing.T) {
 	}
 }
 
-// busyQueues returns how many transmit queues of the guest have sent frames by the count of
-// its driver.
+// busyQueues returns the number of the guest's transmit queues that have sent frames, according
+// to the guest's driver.
 func busyQueues(t *testing.T, vm *lab.VM) (n int) {
 	t.Helper()
 	stats := vm.Run("ethtool", "-S", "eth0")

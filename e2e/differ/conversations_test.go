@@ -9,9 +9,10 @@ import (
 	"math/rand/v2"
 )
 
-// step is a part of a conversation: frames at a port. A step that answers has no frames of its
-// own. It makes them from the last frame of the conversation that left Open vSwitch, at the port
-// where it left, so that an answer to a translated frame has the translated addresses.
+// step is one step of a conversation: frames that a port receives. A step that answers makes
+// its frames from the last frame of the conversation that left Open vSwitch, and sends them at
+// the port where that frame left. So an answer to a translated frame has the translated
+// addresses.
 type step struct {
 	talk   int // conversation
 	port   int
@@ -35,7 +36,8 @@ func (s *step) String() string {
 	return text[:len(text)-1]
 }
 
-// conversations returns the steps of a few conversations, shuffled without changing the order of each.
+// conversations returns the steps of a few conversations in random order. The steps of each
+// conversation keep their order.
 func conversations(r *rand.Rand) (steps []step) {
 	var talks [][]step
 	for talk := range 2 + r.IntN(3) {
@@ -91,7 +93,7 @@ func conversation(r *rand.Rand) []step {
 	}
 }
 
-// handshake is a TCP connection with some faults.
+// handshake returns the steps of a TCP connection with some faults.
 func handshake(r *rand.Rand, h header, port int) (steps []step) {
 	src, dst := uint16(pick(r, 1024, 2000, 33000)), uint16(pick(r, 80, 443, 22))
 	const mine, yours = 1000, 5000
@@ -144,7 +146,7 @@ func handshake(r *rand.Rand, h header, port int) (steps []step) {
 	return steps
 }
 
-// unreachable is an ICMP error about the last frame that came.
+// unreachable returns a step that answers the last frame with an ICMP error.
 func unreachable(r *rand.Rand) step {
 	quoted := pick(r, 28, 48, 128)
 	return step{text: fmt.Sprint("ICMP error, quotes ", quoted), answer: func(frame []byte) []byte {
@@ -197,7 +199,7 @@ func echoes(r *rand.Rand, h header, port int) (steps []step) {
 	return steps
 }
 
-// fragmented is a datagram in fragments, in order or not.
+// fragmented returns the steps of a datagram in fragments, in or out of order.
 func fragmented(r *rand.Rand, h header, port int) []step {
 	datagram := h.finish(protoUDP, udp(1024, uint16(pick(r, 53, 123)), bytes.Repeat([]byte("fragment"), 6+r.IntN(4))))
 	size := pick(r, 16, 24, 40)

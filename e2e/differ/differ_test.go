@@ -35,7 +35,7 @@ var (
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
-// example is a case: a pipeline and what is sent through it.
+// example is a test case: a pipeline of flows, and the conversations that are sent through it.
 type example struct {
 	seed uint64
 	pipeline
@@ -73,7 +73,8 @@ func (e *example) String() string {
 	return b.String()
 }
 
-// arena is the two switches, which play one case after the other.
+// arena has the two switches, Open vSwitch and Weft, which get the same cases one after the
+// other.
 type arena struct {
 	ovs         *ovs
 	weft        *weft
@@ -81,9 +82,9 @@ type arena struct {
 	comparisons int
 }
 
-// play returns the first difference, or "".
+// play sends a case through both switches. It returns the first difference between them, or "".
 //
-// patience is how long to wait for more frames and counts while they differ.
+// patience is the time to wait for more frames and counts while the switches differ.
 func (a *arena) play(e *example, patience time.Duration) (string, error) {
 	if err := a.program(e); err != nil {
 		return "", err
@@ -150,7 +151,8 @@ func hexLines(frames [][]byte) (text string) {
 	return text
 }
 
-// exchange sends the frames to both switches, and returns what leaves them.
+// exchange sends the frames to both switches. "want" has the frames that leave Open vSwitch,
+// "got" those that leave Weft.
 func (a *arena) exchange(e *example, port int, frames [][]byte, patience time.Duration) (want, got []sent, err error) {
 	a.weft.rounds = 2
 	if e.tracked {
@@ -187,7 +189,8 @@ func sortFrames(list []sent) {
 	slices.SortFunc(list, func(a, b sent) int { return bytes.Compare(a.frame, b.frame) })
 }
 
-// differenceOfFrames compares the frames of each port, in order.
+// differenceOfFrames compares the frames that left each port, in order. It returns the first
+// difference, or "".
 func differenceOfFrames(want, got []sent) string {
 	side := func(list []sent) (lines []string) {
 		for _, s := range list {
@@ -221,7 +224,7 @@ func difference(want, got []string) string {
 
 const version = "OpenFlow15"
 
-// program replaces what the switches have by the case's pipeline.
+// program replaces the flows and groups of both switches by the case's pipeline.
 func (a *arena) program(e *example) error {
 	var flows strings.Builder
 	flows.WriteString(markerFlows)
@@ -255,7 +258,8 @@ var passing = regexp.MustCompile(`\b(duration|idle_age|hard_age)=[0-9.]+s?,? ?|^
 
 var counters = regexp.MustCompile(`\bn_(packets|bytes)=\d+, `)
 
-// flowsOf returns the lines of a dump without times, markers' flows and, if counted is false, counts.
+// flowsOf returns the lines of a dump of flows without times and without the flows of markers.
+// If counted is false, the lines have no counts.
 func flowsOf(text string, counted bool) (lines []string) {
 	for _, l := range strings.Split(text, "\n") {
 		l = strings.TrimSpace(passing.ReplaceAllString(l, ""))
@@ -270,7 +274,8 @@ func flowsOf(text string, counted bool) (lines []string) {
 	return lines
 }
 
-// compareFlows compares the dumps of flows and groups.
+// compareFlows compares the dumps of flows and groups of both switches. If counted is false, it
+// ignores the counts.
 func (a *arena) compareFlows(counted bool) (string, error) {
 	verbs := []string{"dump-flows"}
 	if counted {
@@ -299,13 +304,13 @@ func (a *arena) compareFlows(counted bool) (string, error) {
 	return "", nil
 }
 
-// halfOpen reports whether Open vSwitch has a TCP connection without an answer.
+// halfOpen reports whether Open vSwitch tracks a TCP connection that has no answer yet.
 func (a *arena) halfOpen() (bool, error) {
 	text, err := a.ovs.appctl("dpctl/dump-conntrack")
 	return strings.Contains(text, "state=SYN_SENT"), err
 }
 
-// compareConnections compares the dumps of connections.
+// compareConnections compares the dumps of tracked connections of both switches.
 func (a *arena) compareConnections(e *example) (string, error) {
 	if !e.tracked {
 		return "", nil
@@ -327,7 +332,8 @@ func (a *arena) compareConnections(e *example) (string, error) {
 	return "", nil
 }
 
-// shrink leaves parts of the case out while a difference of the same kind stays.
+// shrink removes parts of the case as long as a difference of the same kind stays. It returns
+// the smaller case and its difference.
 func (a *arena) shrink(t *testing.T, e *example, text string) (*example, string) {
 	kind, _, _ := strings.Cut(text, ":")
 	try := func(smaller *example) bool {

@@ -8,7 +8,8 @@ import (
 	"net/netip"
 )
 
-// Hosts 1 to 4 are behind the ports of their numbers.
+// macOf returns the MAC address of a host. Hosts 1 to 4 are behind the ports with their
+// numbers.
 func macOf(host int) []byte { return []byte{0x0a, 0, 0, 0, 0, byte(host)} }
 
 func addressOf(host int, six bool) netip.Addr {
@@ -30,7 +31,7 @@ const (
 	fin, syn, rst, psh, ack = 1, 2, 4, 8, 16
 )
 
-// checksum of RFC 1071
+// checksum returns the Internet checksum (RFC 1071) of the parts together.
 func checksum(parts ...[]byte) uint16 {
 	var sum uint32
 	for _, p := range parts { // all but the last have an even length
@@ -47,7 +48,7 @@ func checksum(parts ...[]byte) uint16 {
 	return ^uint16(sum)
 }
 
-// header is what a frame has below its transport header.
+// header has the fields of a frame's headers below the transport header.
 type header struct {
 	from, to  int    // hosts
 	outer     []byte // tags and labels, from the Ethernet type on; nil: none
@@ -96,7 +97,7 @@ func newHeader(r *rand.Rand, from, to int, six bool) header {
 	return h
 }
 
-// ethernet puts the header of layer 2 before the payload.
+// ethernet returns a frame with the header's Ethernet part and this payload.
 func (h *header) ethernet(kind uint16, payload []byte) []byte {
 	frame := append(macOf(h.to), macOf(h.from)...)
 	if h.broadcast {
@@ -109,7 +110,7 @@ func (h *header) ethernet(kind uint16, payload []byte) []byte {
 	return append(frame, payload...)
 }
 
-// ip returns a frame with this payload, whose transport checksum finish has put in.
+// ip returns a frame with this IP payload, in which finish has set the transport checksum.
 func (h *header) ip(proto byte, id uint16, offset int, hasMore bool, payload []byte) []byte {
 	if h.src.Is4() {
 		size := 20
@@ -159,7 +160,7 @@ func (h *header) ip(proto byte, id uint16, offset int, hasMore bool, payload []b
 	return h.ethernet(typeIPv6, append(p, payload...))
 }
 
-// finish puts the transport checksum in.
+// finish sets the transport checksum in a segment and returns the segment.
 func (h *header) finish(proto byte, segment []byte) []byte {
 	finishTransport(h.src, h.dst, proto, segment)
 	return segment
@@ -246,7 +247,7 @@ func discovery(h header, advertisement bool) []byte {
 	return h.ip(protoICMPv6, 0, 0, false, h.finish(protoICMPv6, s))
 }
 
-// view is an IP packet in a frame without tags and labels, or with tags.
+// view is an IP packet inside a frame.
 type view struct {
 	frame     []byte
 	l3, l4    int
@@ -289,8 +290,8 @@ func parse(frame []byte) (v view, ok bool) {
 	return v, false
 }
 
-// reply turns the frame round: its addresses and ports change places. segment makes the
-// transport header of the answer from that of the frame.
+// reply returns an answer to the frame, with its addresses and ports exchanged. segment makes
+// the answer's transport header from that of the frame.
 func reply(frame []byte, segment func(proto byte, old []byte) []byte) []byte {
 	v, ok := parse(frame)
 	if !ok || v.fragments {
@@ -328,7 +329,8 @@ func reply(frame []byte, segment func(proto byte, old []byte) []byte) []byte {
 	return append(f, s...)
 }
 
-// complaint returns an ICMP error of the host at to about the frame, which quotes bytes of it.
+// complaint returns an ICMP error about the frame from the frame's destination. The error
+// quotes the first bytes of the frame, as many as "quoted" says.
 func complaint(frame []byte, quoted int) []byte {
 	v, ok := parse(frame)
 	if !ok {

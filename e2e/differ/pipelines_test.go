@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// flow is a flow of a case, in parts that the shrinking can remove.
+// flow is a flow of a case, divided into the parts that shrink can remove.
 type flow struct {
 	table, priority int
 	match           []string
@@ -23,7 +23,7 @@ func (f *flow) String() string {
 	return fmt.Sprintf("table=%d,priority=%d,%s", f.table, f.priority, strings.Join(append(append([]string{}, f.match...), "actions="+actions), ","))
 }
 
-// pipeline is what a case programs.
+// pipeline has the flows and groups that a case puts into both switches.
 type pipeline struct {
 	flows  []flow
 	groups []string
@@ -31,11 +31,12 @@ type pipeline struct {
 	tracked bool
 }
 
-// tables is the number of tables of a pipeline. Table tables-1 is that of learned flows.
+// tables is the number of tables of a pipeline. The last table, tables-1, is that of learned
+// flows.
 const tables = 5
 
-// drawn draws a pipeline. Priorities are unique in a table, because OpenFlow leaves open which of
-// two flows of one priority wins.
+// drawn generates a random pipeline. Priorities are unique in a table, because OpenFlow leaves
+// open which of two flows of the same priority wins.
 type drawn struct {
 	*rand.Rand
 	pipeline
@@ -63,7 +64,7 @@ func newPipeline(r *rand.Rand) pipeline {
 
 func (d *drawn) chance(n int) bool { return d.IntN(n) == 0 }
 
-// kinds are the first words of matches. Their names tell which fields and actions are allowed.
+// kinds has the first words of matches. The word decides which fields and actions are allowed.
 var kinds = []string{"", "", "ip", "ip", "tcp", "tcp", "udp", "icmp", "ipv6", "tcp6", "udp6", "icmp6", "arp", "mpls"}
 
 func (d *drawn) flow(table, priority int) {
@@ -100,7 +101,7 @@ func hasPorts(kind string) bool {
 
 func isSix(kind string) bool { return strings.HasSuffix(kind, "6") }
 
-// match returns 0 to 3 fields.
+// match returns 0 to 3 random fields of a match.
 func (d *drawn) match(kind string) (m []string) {
 	six := isSix(kind)
 	v := map[bool]string{false: "nw", true: "ipv6"}[six]
@@ -162,7 +163,7 @@ func (d *drawn) state() string {
 	return "ct_state=" + pick(d.Rand, "-trk", "+trk", "+trk+new", "+trk+est", "+trk-new", "+trk+rpl", "+trk+est-rpl", "+trk+rel", "+trk-inv", "+trk+snat", "+trk+dnat")
 }
 
-// change returns an action that changes the frame or its registers.
+// change returns a random action that changes the frame or its registers.
 func (d *drawn) change(table int, kind string, tagged bool) []string {
 	six := isSix(kind)
 	one := func(words ...string) []string { return []string{pick(d.Rand, words...)} }
@@ -201,7 +202,8 @@ func (d *drawn) output() string {
 	return pick(d.Rand, "output:1", "output:2", "output:3", "output:4", "in_port", "output:NXM_NX_REG0[0..1]")
 }
 
-// forward returns the last actions of a flow.
+// forward returns the random actions that end a flow: an output, for example, or a resubmit to
+// a later table.
 func (d *drawn) forward(table int, kind string) []string {
 	last := table >= tables-2
 	switch n := d.IntN(16); {
@@ -223,7 +225,7 @@ func (d *drawn) forward(table int, kind string) []string {
 	return []string{pick(d.Rand, "output:1", "output:2", "output:3", "output:4")}
 }
 
-// track returns a ct action, and sometimes actions behind it.
+// track returns a ct action, and sometimes further actions after it.
 func (d *drawn) track(table int, kind string) []string {
 	d.tracked = true
 	six := isSix(kind)
@@ -305,7 +307,8 @@ func (d *drawn) group(id int) string {
 	return fmt.Sprintf("group_id=%d,type=%s,%s", id, kind, strings.Join(buckets, ","))
 }
 
-// conjunction adds flows of two dimensions, and one for what they find.
+// conjunction adds the flows of a conjunction with two dimensions, and the flow that the
+// conjunction selects.
 func (d *drawn) conjunction(table, priority int) {
 	id := 1 + d.IntN(3)
 	kind := pick(d.Rand, "tcp", "udp")

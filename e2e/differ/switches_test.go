@@ -20,19 +20,20 @@ import (
 	"weft/e2e/lab"
 )
 
-// ports is the number of ports of each switch: 1 to 4.
+// ports is the number of ports of each switch. Their numbers are 1 to 4.
 const ports = 4
 
-// answerLimit is how long a switch may take for a marker.
+// answerLimit is the time within which a switch must forward a marker.
 const answerLimit = 2 * time.Minute
 
-// sent is a frame at a port.
+// sent is a frame that has left a switch at a port.
 type sent struct {
 	port  int
 	frame []byte
 }
 
-// pipe is a switch with frames at its ports.
+// pipe is the connection to the ports of a switch: it sends frames to them and receives frames
+// from them.
 type pipe struct {
 	name   string
 	socket string // of OpenFlow
@@ -45,7 +46,8 @@ type pipe struct {
 	rounds int
 }
 
-// Markers are frames that a flow sends out of every port. No flow of a case matches them.
+// Markers are frames that a flow of the test sends out of every port. No flow of a case matches
+// them.
 const (
 	markerType  = 0x88b5
 	markerFlows = "table=0,priority=65535,dl_type=0x88b5,dl_dst=02:ff:ff:ff:ff:ff,actions=drop\n" +
@@ -54,10 +56,10 @@ const (
 
 var markerCount atomic.Uint32
 
-// quiet waits until the frames that were sent to the port have left the switch, and returns
-// what has left it. Each marker has another destination, which the first of the markers' flows
-// matches, so Weft's cache has no entry for it. A marker thus waits for its translation behind the frames
-// that were sent before it.
+// quiet waits until all frames that were sent to the port have left the switch, and returns the
+// frames that have left. To this end it sends p.rounds markers, one after the other. Each
+// marker has another destination, so Weft's cache has no entry for it, and the marker waits for
+// its translation behind the frames that were sent before it.
 func (p *pipe) quiet(port int) (frames []sent, err error) {
 	for range p.rounds {
 		marker := make([]byte, 60)
@@ -85,7 +87,7 @@ func (p *pipe) quiet(port int) (frames []sent, err error) {
 	return frames, nil
 }
 
-// afterwards returns the frames that leave within a while that has no marker.
+// afterwards returns the frames that leave the switch during the time "wait", without a marker.
 func (p *pipe) afterwards(wait time.Duration) (frames []sent) {
 	for end := time.After(wait); ; {
 		select {
@@ -97,7 +99,7 @@ func (p *pipe) afterwards(wait time.Duration) (frames []sent) {
 	}
 }
 
-// ofctl runs ovs-ofctl.
+// ofctl runs a command of ovs-ofctl on the switch with the OpenFlow version.
 func (p *pipe) ofctl(version, verb string, words ...string) (string, error) {
 	out, err := exec.Command("ovs-ofctl", append([]string{"-O", version, verb, "unix:" + p.socket}, words...)...).CombinedOutput()
 	if err != nil {
@@ -113,7 +115,8 @@ type ovs struct {
 	ctl string
 }
 
-// environment of Open vSwitch's programs, with all files in one directory
+// environment returns the environment of Open vSwitch's programs, which keeps all their files
+// in one directory.
 func environment(dir string) []string {
 	return []string{"env", "OVS_RUNDIR=" + dir, "OVS_DBDIR=" + dir, "OVS_LOGDIR=" + dir, "OVS_SYSCONFDIR=" + dir}
 }
@@ -164,7 +167,8 @@ func newOVS(l *lab.Lab) (*ovs, error) {
 	return o, nil
 }
 
-// read takes the frames of a dummy device: two bytes with the length precede each.
+// read receives the frames that a dummy device sends. Two bytes with the length precede each
+// frame.
 func (o *ovs) read(port int, c net.Conn) {
 	for {
 		var length [2]byte
@@ -179,8 +183,8 @@ func (o *ovs) read(port int, c net.Conn) {
 	}
 }
 
-// schemaFile returns the schema of Open vSwitch's database: of the installed package, or beside the
-// program that scripts/setup has fetched.
+// schemaFile returns the path of the schema of Open vSwitch's database: that of the installed
+// package, or the one beside the program that scripts/setup has fetched.
 func schemaFile() (string, error) {
 	const name, installed = "vswitch.ovsschema", "/usr/share/openvswitch/vswitch.ovsschema"
 	if _, err := os.Stat(installed); err == nil {
@@ -190,7 +194,7 @@ func schemaFile() (string, error) {
 	return filepath.Join(filepath.Dir(program), name), err
 }
 
-// appctl asks ovs-vswitchd as ovs-appctl does.
+// appctl sends ovs-vswitchd a command as ovs-appctl does, and returns the answer.
 func (o *ovs) appctl(command string, words ...string) (string, error) {
 	c, err := net.Dial("unix", o.ctl)
 	if err != nil {
@@ -248,7 +252,7 @@ func (w *weft) read(port int, r *lab.Raw) {
 	}
 }
 
-// eventually repeats f until it succeeds.
+// eventually calls f until it succeeds, up to a time limit.
 func eventually(f func() error) (err error) {
 	for end := time.Now().Add(answerLimit); ; time.Sleep(50 * time.Millisecond) {
 		if err = f(); err == nil || time.Now().After(end) {

@@ -80,8 +80,8 @@ systemd-run --quiet --unit second -p KillMode=process -p "TemporaryFileSystem=/v
 `
 )
 
-// virsh runs a command of virsh. It has a time limit, because virsh waits without end for a
-// socket that no process serves.
+// virsh runs a command of virsh in the test machine. The command has a time limit, because
+// virsh waits for ever for a socket that no process serves.
 func (m *machine) virsh(args ...string) string {
 	m.t.Helper()
 	return m.run(append([]string{"timeout", "120", "virsh"}, args...)...)
@@ -194,8 +194,7 @@ func (g *guest) run(r agent.Request) (output string) {
 	return reply.Output
 }
 
-// received matches the lines of an iperf3 server's log for intervals in which bytes
-// arrived.
+// received matches the lines in an iperf3 server's log about intervals in which bytes arrived.
 var received = regexp.MustCompile(` sec +[\d.]*[1-9][\d.]* +.?Bytes`)
 
 // startStream starts a TCP connection from the virtual machine to the network namespace a.
@@ -208,8 +207,8 @@ func (m *machine) startStream(g *guest) {
 	m.streams()
 }
 
-// streams waits until further bytes of the connection have arrived. The connection must
-// be the first one.
+// streams waits until the server has received further bytes. The client must not have connected
+// again.
 func (m *machine) streams() {
 	m.t.Helper()
 	intervals := func() int { return len(received.FindAllString(m.read("/tmp/stream.log"), -1)) }
@@ -220,7 +219,7 @@ func (m *machine) streams() {
 	}
 }
 
-// portIs waits for the state of a port.
+// portIs waits until a port has this state.
 func (m *machine) portIs(name, state string) {
 	m.t.Helper()
 	m.eventually(fmt.Sprintf("port %s is %s", name, state), func() bool {

@@ -23,8 +23,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// patience is the time after which a waiting test fails. Without KVM, beside other work, a
-// guest needs minutes for what takes seconds.
+// patience is the time after which a waiting test fails. Without KVM, and on a busy machine, a
+// guest needs minutes for work of a few seconds.
 const patience = 5 * time.Minute
 
 // machine is a test machine that runs systemd, with a copy of this machine's root file
@@ -169,7 +169,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// deb returns the path of a version of the package in the test machine.
+// deb returns the path, in the test machine, of a version of the package.
 func (m *machine) deb(version string) string {
 	m.t.Helper()
 	return "/deb/weft_" + version + "-1_" + strings.TrimSpace(m.run("dpkg", "--print-architecture")) + ".deb"
@@ -196,16 +196,16 @@ CapabilityBoundingSet=CAP_NET_ADMIN CAP_NET_RAW CAP_BPF CAP_PERFMON CAP_SYS_ADMI
 // dropIn is the path of formerUnit.
 const dropIn = "/run/systemd/system/weftd.service.d/former.conf"
 
-// owners returns the users of control and engine, and the owners of the files of state
-// and sockets, each user once.
+// owners returns the users that own the processes of control and engine, the state files and
+// the sockets, each user once.
 func (m *machine) owners() string {
 	m.t.Helper()
 	s := m.show()
 	return m.run("sh", "-c", fmt.Sprintf("(ps -o user= -p %d,%d; find /var/lib/weft /run/weft -printf '%%u\n') | sort -u | xargs", s.PID, s.EnginePID))
 }
 
-// checkPrivileges checks what control may do under the unit, and that its engine has no
-// capability.
+// checkPrivileges checks the capabilities that control has under the unit, and that its engine
+// has none.
 func (m *machine) checkPrivileges() {
 	m.t.Helper()
 	s := m.show()
@@ -233,7 +233,7 @@ func (m *machine) checkPrivileges() {
 	}
 }
 
-// restarted restarts the unit after a change of its drop-in.
+// restarted reloads the unit after a change of its drop-in, and restarts it.
 func (m *machine) restarted() {
 	m.t.Helper()
 	m.run("systemctl", "daemon-reload")
@@ -362,8 +362,9 @@ func readmeBlock(t *testing.T, comment string) []string {
 // number matches the words of the output of weft show that differ between runs and versions.
 var number = regexp.MustCompile(`[0-9a-f]{12}|\d[\d.hms]*(-dev)?`)
 
-// The lines of README's tour and of its section "Using it" work, each after the one before, on a
-// machine with the package. The printed state has the lines that README shows; only numbers differ.
+// The command lines of README's tour and of its section "Using it" work one after the other on
+// a machine with the package. "weft show" prints the lines that README shows; only numbers
+// differ.
 func TestREADME(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: boots a machine of namespaces")

@@ -19,8 +19,8 @@ func installOpenvSwitch(m *machine) {
 	m.run("systemctl", "start", "openvswitch-switch")
 }
 
-// The database of the test: a bridge that forwards by flows, and one without flows, which
-// learns. Flows and a group name ports by number.
+// database has the commands that fill Open vSwitch's database: a bridge that forwards by flows,
+// and one without flows, which learns. Flows and a group name ports by number.
 var database = [][]string{
 	{"ovs-vsctl", "add-br", "br0", "--", "set", "bridge", "br0", "datapath_type=netdev", "fail_mode=secure"},
 	{"ovs-vsctl", "add-port", "br0", "gone", "--", "set", "interface", "gone", "type=internal"}, // takes number 1
@@ -36,7 +36,7 @@ var database = [][]string{
 	{"ovs-ofctl", "-O", "OpenFlow14", "add-flow", "br0", "in_port=pb,cookie=0x5,actions=output:pa"},
 }
 
-// flows returns the flows and groups of br0.
+// flows returns the flows and groups of bridge br0 as text.
 func (m *machine) flows() string {
 	m.t.Helper()
 	lines := strings.Split(m.run("ovs-ofctl", "-O", "OpenFlow14", "--no-names", "--no-stats", "dump-flows", "br0")+
@@ -46,8 +46,8 @@ func (m *machine) flows() string {
 	return strings.Join(lines, "\n")
 }
 
-// checkInCharge checks that a switch serves the database and the units, and that it has the
-// flows and the addresses.
+// checkInCharge checks that the switch named in "daemon", weft or openvswitch, serves the
+// database and the units, and that it has the flows and the addresses.
 func (m *machine) checkInCharge(daemon, flows string) {
 	m.t.Helper()
 	if got := strings.TrimSpace(m.run("weft-migrate", "status")); got != daemon {

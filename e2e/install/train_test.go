@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// train is a series of pings, one each 10 ms, in the background of a test machine.
+// train is a series of pings, one every 10 ms, that runs in the background in a test machine.
 type train struct {
 	m   *machine
 	log string // path in the test machine
 }
 
-// startTrain starts pings from the network namespace a, once a ping passes.
+// startTrain starts pings from the network namespace a, once a first ping is answered.
 func (m *machine) startTrain(name, to string) *train {
 	m.t.Helper()
 	m.eventually("a ping passes", func() bool {
@@ -54,8 +54,8 @@ func (tr *train) progress() {
 }
 
 // lost returns the number of lost pings. A ping is lost if it has no answer although a later
-// one has; pings after the last answered one are in flight. Answers that the socket of ping
-// had no room for, on a busy machine, do not count as lost.
+// ping has one; pings after the last answered one are still in flight. On a busy machine,
+// ping's socket may drop answers. They do not count as lost.
 func (tr *train) lost() (lost, sent int, longest time.Duration) {
 	tr.m.t.Helper()
 	tr.progress()
@@ -68,8 +68,9 @@ func (tr *train) lost() (lost, sent int, longest time.Duration) {
 	return sent - len(seen) - tr.m.noRoom(), sent, longest
 }
 
-// noRoom returns the number of frames that the ICMP sockets in the network namespace a had
-// no room for: the last column of the kernel's tables.
+// noRoom returns the number of frames that the ICMP sockets in the network namespace a have
+// dropped because their buffers were full. It is the last column of the kernel's tables of
+// these sockets.
 func (m *machine) noRoom() (drops int) {
 	m.t.Helper()
 	for line := range strings.Lines(m.run("ip", "netns", "exec", "a", "cat", "/proc/net/raw", "/proc/net/icmp")) {
