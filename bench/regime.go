@@ -50,11 +50,11 @@ func Regime(coreA, coreB int) (time.Duration, error) {
 	return time.Since(start) / rounds, nil
 }
 
-// Two cores with a shorter round trip than nearBelow share a cache.
+// nearBelow is the round-trip time below which two cores count as cores that share a cache.
 const nearBelow = 200 * time.Nanosecond
 
-// RegimeName returns "near" if two cores with this round-trip time share a cache,
-// else "far".
+// RegimeName returns "near" for the round-trip time of cores that share a cache, "far" for that
+// of cores that do not, and "between" for a time from which this is unclear.
 func RegimeName(d time.Duration) string {
 	switch {
 	case d < nearBelow:

@@ -26,7 +26,8 @@ type Report struct {
 	Rows    []*Row  `json:"rows"`
 }
 
-// Machine describes the machine on which a report was measured.
+// Machine describes the machine on which a report was measured, because results of different
+// machines cannot be compared.
 type Machine struct {
 	CPU    string `json:"cpu"`
 	Cores  int    `json:"cores"`

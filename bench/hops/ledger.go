@@ -18,7 +18,7 @@ type Ledger struct {
 	Entries []Entry `json:"hops"`
 }
 
-// Entry is the time of one hop in a ledger.
+// Entry is the time of one hop in a ledger, in the ledger's unit.
 type Entry struct {
 	Hop   string  `json:"hop"`
 	Group string  `json:"group,omitempty"`

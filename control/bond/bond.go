@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Mode is how a bond uses its members.
+// Mode is the way in which a bond spreads frames over its members.
 type Mode uint8
 
 // Modes of a bond.
@@ -30,7 +30,7 @@ const (
 // as in Open vSwitch.
 const Buckets = 256
 
-// Config are the settings of a bond.
+// Config has the operator's settings of a bond.
 type Config struct {
 	Mode               Mode
 	UpDelay, DownDelay time.Duration // how long a link must be up, or down, before its member is enabled or disabled
@@ -43,7 +43,7 @@ type Link struct {
 	Up     bool
 }
 
-// Member is a member as Show lists it.
+// Member is the state of a member, as Show returns it.
 type Member struct {
 	Number  uint32
 	Enabled bool

@@ -155,7 +155,7 @@ func (tx *Tx) takeBack(cause error) {
 func (tx *Tx) revoke(cause error) {
 	tx.stages[Attach], tx.stages[Save] = tasks{}, tasks{}
 	tx.takeBack(cause)
-	_ = tx.run(Stages) // saves nothing
+	_ = tx.run(Stages) // no error, because no work of the stage Save is left
 }
 
 // State returns the value that a package, the owner, keeps in the transaction. At the first

@@ -102,7 +102,8 @@ type journalEntry struct {
 	Packets, Bytes, UsedNS uint64
 }
 
-// Region is the mapped memory. The package comment says which locks callers hold.
+// Region is the memory with the counters, mapped into the control process. The package comment
+// says which locks callers hold.
 type Region struct {
 	region  *shm.Region
 	header  *header
@@ -285,8 +286,7 @@ func (c *Region) End(slot uint32) { atomic.StoreUint32(&c.Slots[slot].RuleCount,
 // FD returns the region's descriptor, which the region keeps.
 func (c *Region) FD() int { return c.region.FD() }
 
-// UsedSlots returns a number that is larger than every megaflow slot that was ever
-// used.
+// UsedSlots returns a number that is above every megaflow slot that was ever used.
 func (c *Region) UsedSlots() uint32 { return uint32(c.header.Slots) }
 
 // Forget clears the rows of megaflows and tunnels. The caller makes sure that no worker has a

@@ -50,7 +50,7 @@ const (
 // String returns the status as Open vSwitch's lacp/show prints it.
 func (s Status) String() string { return [...]string{"defaulted", "expired", "current"}[s] }
 
-// Config are the settings of an aggregation.
+// Config has the operator's settings of an aggregation.
 type Config struct {
 	Active         bool // sends PDUs even to a partner that waits for the other side to begin
 	Fast           bool // asks the partner for a PDU each FastInterval instead of each SlowInterval
@@ -60,7 +60,7 @@ type Config struct {
 	Fallback bool
 }
 
-// Link is a link of the aggregation.
+// Link is the present state of one link, as Step gets it.
 type Link struct {
 	Number              uint32 // number that the caller chooses, different for each link
 	Up                  bool
@@ -79,7 +79,7 @@ type Stats struct {
 	Expired, Defaulted, Carrier uint64 // number of changes to the status of this name, and of changes of the link's carrier
 }
 
-// Member is a link as Show lists it.
+// Member is the negotiated state of a link, as Show returns it.
 type Member struct {
 	Number         uint32
 	Status         Status
@@ -113,7 +113,7 @@ type Aggregator struct {
 	chosen bool
 }
 
-// Frame is a PDU to send.
+// Frame is a PDU that the caller must send on a link.
 type Frame struct {
 	Number uint32 // of the link
 	PDU    PDU

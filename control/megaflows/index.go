@@ -53,7 +53,7 @@ type Megaflow struct {
 	// event, such as an unknown address or a quota that was used up. The megaflow then expires
 	// soon, even if it is used.
 	Brief   bool
-	MustAsk bool // Translation.MustAsk
+	MustAsk bool // see xlate.Translation.MustAsk
 
 	// Memory for the slices above. It suffices for most megaflows: a connection's match, one
 	// action, one rule.
@@ -204,7 +204,7 @@ func New(limits flowtable.Sizes) *Index {
 	return f
 }
 
-// Admission is the result of Admit.
+// Admission is the result of Admit for one megaflow.
 type Admission uint8
 
 const (

@@ -63,7 +63,8 @@ func holderOf(a net.Addr, peer string) string {
 	return netip.PrefixFrom(address, 64).Masked().String()
 }
 
-// enter registers a connection. It returns false if a limit is reached, or after Close.
+// enter adds a connection to the service's list. It returns false if a limit is reached, or
+// after Close.
 func (s *Service) enter(c *Conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

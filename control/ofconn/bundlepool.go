@@ -25,8 +25,8 @@ type BundlePool struct {
 	limit   int64
 	used    int64
 	holders map[string]int64 // bytes by Conn.holder
-	refused uint64           // messages beyond a limit of bundles
-	expired uint64           // bundles discarded because no message came
+	refused uint64           // number of messages refused at a limit of bundles
+	expired uint64           // number of bundles discarded because no message came
 }
 
 // maxAllBundleBytes limits the memory of the bundles of all bridges. The bundles of one peer
@@ -139,17 +139,19 @@ func (s *messageStore) free() {
 type turn struct {
 	mu      sync.Mutex
 	waiting atomic.Int32
-	spent   time.Duration // since the last rest; guarded by mu
+	spent   time.Duration // decoding time since the last pause; guarded by mu
 }
 
 const (
-	// turnTime is the time of decoding after which a turn rests, if connections wait for it.
+	// turnTime is the decoding time after which the holder of the turn pauses, if other
+	// connections wait for the turn.
 	turnTime = 2 * time.Millisecond
-	// turnRest is the length of a rest. The runtime looks at the sockets of others meanwhile.
+	// turnRest is the length of such a pause, in which the Go runtime looks at the sockets of
+	// other goroutines.
 	turnRest = time.Millisecond
 )
 
-// do calls f in its turn.
+// do calls f when no other connection is decoding.
 func (t *turn) do(f func()) {
 	t.waiting.Add(1)
 	t.mu.Lock()

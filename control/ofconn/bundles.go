@@ -44,7 +44,7 @@ type bundles struct {
 // bundleSize counts what a bundle, or all bundles of a connection, have of each limited
 // resource.
 type bundleSize struct {
-	bytes                  int64 // of blocks
+	bytes                  int64 // bytes of the blocks that hold messages
 	items, frames, actions int
 }
 
@@ -76,7 +76,8 @@ func (bs *bundles) remove(id uint32) {
 	}
 }
 
-// take removes a bundle from the open ones. Its messages stay, and count, until release.
+// take removes a bundle from the open ones. Its messages stay in memory, and count against the
+// limits, until release.
 func (bs *bundles) take(id uint32, b *bundle) {
 	delete(bs.open, id)
 	b.timer.Stop()

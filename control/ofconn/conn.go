@@ -44,18 +44,19 @@ type Conn struct {
 	handling       atomic.Bool  // a request is in progress
 
 	// showing is held while a new flow monitor gets the present flows, and while an event is
-	// written: an event must not overtake the flow. It is taken before the locks of the switch.
+	// written. So no event about a flow arrives before the flow itself. It is taken before the
+	// locks of the switch.
 	showing sync.Mutex
-	writing sync.Mutex // one message at a time
+	writing sync.Mutex // held during the write of a message, so that messages do not mix
 
 	// mu guards the fields below. It is taken after the locks of the switch. post, setWatching,
 	// updateWatching, wantsEvents and accepts are called with it.
 	mu       sync.Mutex
 	events   []event
-	bytes    int // of events
+	bytes    int // bytes that the queued events count
 	wake     chan struct{}
 	ended    bool
-	ready    bool // the version is known
+	ready    bool // the hello messages were exchanged, and the version is known
 	async    ofp.AsyncConfig
 	master   ofp.Role // OpenFlow role of the peer, if it is a controller
 	missLen  uint16   // largest number of bytes of a frame in a packet_in
@@ -63,7 +64,7 @@ type Conn struct {
 	nxm      bool // the peer wants flow_removed in Nicira's form
 	id       uint16
 	monitors map[uint32]*monitor
-	watching bool // counted in Service.watchers
+	watching bool // the connection counts in Service.watchers
 	// changeXID is the xid of the request whose change causes the present events, while the
 	// connection is Service.author. abbreviated is true once the peer has the abbreviated event of
 	// this request.
@@ -208,7 +209,7 @@ func (c *Conn) read() error {
 		if time.Since(began) > time.Second {
 			c.bundles.touch()
 		}
-		c.heard.Store(time.Now().UnixNano()) // before handling is false, because silent reads handling first
+		c.heard.Store(time.Now().UnixNano()) // stored before handling becomes false, because silent reads handling first
 		c.handling.Store(false)
 	}
 }

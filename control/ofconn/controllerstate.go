@@ -44,7 +44,8 @@ func (s *Service) showControllers(running map[string]*controller) {
 	s.controllers = maps.Clone(running)
 }
 
-// roleWord returns the role of the peer as Open vSwitch's database spells it.
+// roleWord returns the peer's role as a controller in the spelling of Open vSwitch's database:
+// master, slave or other.
 func (c *Conn) roleWord() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()

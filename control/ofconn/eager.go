@@ -44,7 +44,8 @@ func newEagerReader(nc net.Conn) *eagerReader {
 	return r
 }
 
-// Read implements io.Reader.
+// Read reads from the connection. It polls the socket for at most eagerTime before it waits. It
+// implements io.Reader.
 func (r *eagerReader) Read(p []byte) (int, error) {
 	if r.raw == nil {
 		return r.Conn.Read(p)
@@ -69,8 +70,8 @@ func (r *eagerReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// try reads what has arrived. It returns 0 if nothing has arrived, or if the connection
-// has ended or failed, which the next Read of the connection reports.
+// try reads the bytes that have arrived, without waiting. It returns 0 if nothing has arrived,
+// or if the connection has ended or failed, which the next Read of the connection reports.
 func (r *eagerReader) try(p []byte) (n int) {
 	_ = r.raw.Read(func(fd uintptr) bool {
 		n, _ = syscall.Read(int(fd), p)

@@ -18,7 +18,7 @@ import (
 // This file has the queue of events that wait for a connection's peer. The queue is limited in
 // bytes.
 
-// event is an event in the queue of a connection.
+// event is a message without a request that waits in a connection's queue.
 type event struct {
 	message []byte
 	// encode makes the message, if message is nil. It runs in the goroutine that sends the events,
@@ -272,7 +272,7 @@ type ownChange struct {
 	xid  uint32
 }
 
-// Begin implements Author.
+// Begin makes the events of the change that follows the connection's own. It implements Author.
 func (a ownChange) Begin() {
 	a.conn.mu.Lock()
 	a.conn.changeXID, a.conn.abbreviated = a.xid, false
@@ -280,7 +280,7 @@ func (a ownChange) Begin() {
 	a.conn.service.author.Store(a.conn)
 }
 
-// End implements Author.
+// End ends the change. It implements Author.
 func (a ownChange) End() { a.conn.service.author.Store(nil) }
 
 // nobody is the Author of changes that no connection makes.
@@ -478,7 +478,7 @@ func (s *Service) notePorts() {
 	}
 }
 
-// presentPorts returns the switch's ports by number.
+// presentPorts returns copies of the switch's ports by number.
 func (s *Service) presentPorts() map[uint32]ofp.Port {
 	ports := map[uint32]ofp.Port{}
 	for _, p := range s.setup.Switch.Ports() {

@@ -36,7 +36,7 @@ type batchedMessage struct {
 // although the barrier asks only for the changes before it.
 func (c *Conn) flowMod(r *ofp.Request) error {
 	batch, most := flowBatch{conn: c, xid: r.XID}, maxBatch
-	if c.monitoring() { // abbreviated events name the flow_mod that has caused them
+	if c.monitoring() { // an abbreviated event names a single flow_mod as its cause
 		most = 1
 	}
 	err := batch.add(r)

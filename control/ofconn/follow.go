@@ -45,7 +45,7 @@ func (s *Service) Following() Following {
 	return s.following
 }
 
-// signal makes followControllers look at the controllers again.
+// signal makes followControllers compare its connections with the configured controllers.
 func (s *Service) signal() {
 	select {
 	case s.changed <- struct{}{}:

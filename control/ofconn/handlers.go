@@ -9,7 +9,7 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// handler answers one kind of request.
+// handler is the function for one kind of request, with the requirements of the request.
 type handler struct {
 	handle func(c *Conn, r *ofp.Request) error
 	// changes is true if the request changes the switch. Slaves, and peers without role
@@ -143,7 +143,7 @@ const flagInvalidTTL = 1 << 2
 // (OFPC_FRAG_*).
 const fragmentFlags = 3
 
-// switchConfig returns the configuration for get_config.
+// switchConfig returns the configuration that the reply to get_config has.
 func (c *Conn) switchConfig() ofp.SwitchConfig {
 	fragments := c.service.setup.Switch.Fragments()
 	c.mu.Lock()

@@ -115,13 +115,13 @@ type Group struct {
 	Flows int
 }
 
-// Meter is a meter with its statistics.
+// Meter is a meter with its statistics, for replies.
 type Meter struct {
 	*openflow.Meter
 	Counters ofp.MeterCounters
 }
 
-// Port is a port with its statistics.
+// Port is a port of the switch with its counters, for replies and events.
 type Port struct {
 	ofp.Port
 	Counters ofp.PortCounters
@@ -152,7 +152,7 @@ type Setup struct {
 	bundleLimits        bundleSize    // of a connection, without bytes; for tests; 0: the constants
 }
 
-// Role is what a peer may do.
+// Role limits the requests that a peer may make.
 type Role uint8
 
 // Roles.
@@ -162,7 +162,7 @@ const (
 	Write             // all requests
 )
 
-// Service has the connections of the switch.
+// Service has the OpenFlow connections of one bridge.
 type Service struct {
 	setup   Setup
 	log     *slog.Logger
@@ -187,7 +187,7 @@ type Service struct {
 	author atomic.Pointer[Conn]
 
 	framing sync.Mutex   // serializes calls of Setup.Frames; taken before mu
-	framed  wantedFrames // of the last call
+	framed  wantedFrames // arguments of the last call of Setup.Frames
 
 	comparing sync.Mutex          // guards ports; taken before the locks of the switch
 	ports     map[uint32]ofp.Port // the ports of which the peers know, by number; nil: no connection wants events
@@ -198,7 +198,7 @@ type Service struct {
 	counts Counts
 }
 
-// Counts are the counters of a service.
+// Counts are the counters of a service since its start.
 type Counts struct {
 	Refused   atomic.Uint64 // connections beyond a limit
 	GaveWay   atomic.Uint64 // connections without a hello that were closed to make room for new ones

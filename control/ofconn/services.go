@@ -16,7 +16,7 @@ type Services struct {
 	list map[uint8]*Service
 }
 
-// Put makes s the service of a bridge.
+// Put makes s the OpenFlow service of the bridge with this number.
 func (ss *Services) Put(bridge uint8, s *Service) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()
@@ -26,7 +26,7 @@ func (ss *Services) Put(bridge uint8, s *Service) {
 	ss.list[bridge] = s
 }
 
-// Remove removes the service of a bridge.
+// Remove removes the OpenFlow service of a bridge from the set.
 func (ss *Services) Remove(bridge uint8) {
 	ss.mu.Lock()
 	defer ss.mu.Unlock()

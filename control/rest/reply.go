@@ -25,7 +25,8 @@ type unavailable struct{ message string }
 
 func (e *unavailable) Error() string { return e.message }
 
-// reply sends the result of a request as JSON, or err with its HTTP status.
+// reply sends the result of a request as JSON, or the text of err with the HTTP status that its
+// type has.
 func (h *Handlers) reply(w http.ResponseWriter, result any, err error) {
 	status := http.StatusOK
 	if err != nil {

@@ -60,7 +60,7 @@ func (l *dropLog) look(now time.Time) {
 	counts, names := l.statistics.dropped()
 	for number := range l.ports {
 		if _, there := counts[number]; !there {
-			delete(l.ports, number) // deleted, or a new port has the number
+			delete(l.ports, number) // the port was deleted, or a new port has its number
 		}
 	}
 	for number, count := range counts {

@@ -22,7 +22,7 @@ const connectionsFile = "connections"
 func bootID() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		return "" // without an identifier, connections of an earlier boot are loaded too
+		return "" // LoadConnections then also loads connections of an earlier boot
 	}
 	return strings.TrimSpace(string(id))
 }

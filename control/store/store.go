@@ -271,7 +271,7 @@ func (s *Store) SavePort(tx *change.Tx, p Port) {
 	})
 }
 
-// DeletePort deletes a port when tx commits.
+// DeletePort deletes a port, but not the saved names of its numbers, when tx commits.
 func (s *Store) DeletePort(tx *change.Tx, port uint32) {
 	s.write(tx, func(file *bbolt.Tx) error { return file.Bucket(bucketPorts).Delete(number(port)) })
 }
@@ -376,7 +376,8 @@ func replaceBucket(tx *bbolt.Tx, name []byte, rows map[Key]string) error {
 	return nil
 }
 
-// State is the content of a state file. Ports are sorted by number, flows by age.
+// State is the content of a state file at the start of control. Ports are sorted by number,
+// flows by age.
 type State struct {
 	Bridges []Bridge // by number
 	Ports   []Port

@@ -117,8 +117,8 @@ func (ts *Tables) apply(tx *change.Tx, mods []openflow.FlowMod) (api.FlowsChange
 	return api.FlowsChanged{Flows: len(changes.Added) + len(changes.Modified) + len(changes.Removed), Notes: notesOf(mods)}, nil
 }
 
-// DumpFlows returns the flows that matchText selects, with exact statistics. sortKeys lists the
-// sort keys (ofproto.SortKey).
+// DumpFlows describes the flows that matchText selects, with exact statistics, sorted by
+// sortKeys (see ofproto.ParseSortKey). "words" chooses names or numbers for ports.
 func (ts *Tables) DumpFlows(matchText string, words pipeline.PortWords, sortKeys ...string) ([]api.Flow, error) {
 	var keys []ofproto.SortKey
 	for _, text := range sortKeys {

@@ -16,7 +16,7 @@ func (ts *Tables) ModTable(mod api.ModTable) error {
 	return ts.configuration.Update(func(tx *change.Tx) error { return ts.ModTableIn(tx, mod) })
 }
 
-// ModTableIn changes settings like ModTable, as a part of the transaction tx.
+// ModTableIn changes settings like ModTable, as one of several changes in the transaction tx.
 func (ts *Tables) ModTableIn(tx *change.Tx, mod api.ModTable) error {
 	return ts.bridge.Configure(tx, mod.Table, func(c *ofproto.TableConfig) error {
 		if err := c.SetWords(mod.Settings); err != nil {

@@ -57,7 +57,7 @@ type session struct {
 	index         uint32 // in the workers' table of sessions
 	discriminator uint32 // for a session that the engine does not run yet
 	begun         time.Time
-	sent          datapath.BFDSet // last command to the present engine; zero: none
+	sent          datapath.BFDSet // last settings sent to the present engine; zero: none
 }
 
 // Supervise replaces the BFD sessions of all ports by those in list. Sessions beyond
@@ -100,7 +100,7 @@ func (t *Templates) setSessions(list []Session) (ended bool) {
 		s.Session = d
 	}
 	for i := range t.rows {
-		if t.rows[i].Port != 0 && !used[uint32(i)] { // an earlier control process began it
+		if t.rows[i].Port != 0 && !used[uint32(i)] { // an earlier control process began this session, and nobody declares it now
 			t.endSession(uint32(i))
 		}
 	}
@@ -142,7 +142,8 @@ func (t *Templates) endSession(index uint32) {
 	}
 }
 
-// syncSessions sends changed sessions to the workers, and makes their templates.
+// syncSessions sends the workers the sessions whose settings have changed, and makes the
+// templates of their packets.
 func (t *Templates) syncSessions() {
 	if t.rings == nil {
 		return
@@ -201,7 +202,7 @@ func (t *Templates) FollowSessions(ctx context.Context) {
 	}
 }
 
-// readSessions updates the state of the remotes with sessions.
+// readSessions updates the state of the remotes that have a session from the engine's memory.
 func (t *Templates) readSessions() {
 	ports := map[uint32]bool{}
 	for key := range t.sessions {

@@ -54,7 +54,7 @@ type Kernel struct {
 	stopped sync.WaitGroup
 }
 
-// link is a network device.
+// link is a network device as the mirror knows it.
 type link struct {
 	name string
 	mac  [6]byte
@@ -371,7 +371,7 @@ type hop struct {
 	srcMAC, dstMAC [6]byte
 	mtu, routeMTU  int // mtu: largest IP packet in bytes; routeMTU: MTU attribute of the route, or 0
 	index          int
-	carrier        bool // of the device
+	carrier        bool // the device has carrier
 	state          hopState
 	reason         string // reason of a state other than hopReady
 }

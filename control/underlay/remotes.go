@@ -122,7 +122,7 @@ func (t *Templates) refreshSomeWatches(port uint32, start int, confirmedToo bool
 	return start+refreshChunk < len(list)
 }
 
-// logState logs a change between RemoteDown and other states.
+// logState logs that a remote has become RemoteDown, or is no longer RemoteDown.
 func (t *Templates) logState(w *watch, oldState string) {
 	if (oldState == RemoteDown) != (w.state.State == RemoteDown) {
 		t.log.Info("remote of a tunnel", "port", w.Port, "remote", w.Remote, "state", w.state.State, "why", w.state.Reason)

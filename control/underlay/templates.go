@@ -43,7 +43,7 @@ type Tunnel struct {
 	Local, Remote netip.Addr
 }
 
-// HeldFrame identifies a frame that a worker holds until control has answered.
+// HeldFrame identifies a frame that a worker holds until control sends its decision.
 type HeldFrame struct {
 	Worker int
 	Ref    uint32 // see datapath.UpMiss
@@ -86,8 +86,8 @@ type entry struct {
 // unres_qlen. Further frames are dropped as DropNoNeighbour.
 const maxWaiting = 256
 
-// commandRings sends commands to workers. It waits until a ring has room, and discards
-// commands to a dead engine.
+// commandRings sends commands to workers, as workers.Workers does. A full ring makes it wait;
+// commands to a dead engine are discarded.
 type commandRings interface {
 	Push(worker int, msg []byte) bool
 	Broadcast(msg []byte)
@@ -338,8 +338,8 @@ func (t *Templates) Replay(w commandRings, records []Record) {
 	}
 }
 
-// Reset forgets all templates. The caller makes sure that no worker has a template and
-// no frame waits.
+// Reset forgets all templates before the engine's memory is freed. The caller makes sure that
+// no worker has a template and no frame waits.
 func (t *Templates) Reset() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -24,7 +24,7 @@ const Max = 64
 // error, because the next engine gets the whole state.
 var ErrGone = errors.New("the engine has died, another is being started: try again")
 
-// Workers has the workers of one engine.
+// Workers gives access to the command rings and the shared memory of one engine's workers.
 type Workers struct {
 	mem    *engine.Memory
 	shared []*datapath.Shared // index: worker

@@ -25,7 +25,7 @@ func (d Declared) equal(o Declared) bool {
 // declarations holds the addresses that the operator has bound to ports.
 type declarations struct {
 	list []Declared
-	macs map[uint64][]*macEntry // a declaration holds in all VLANs
+	macs map[uint64][]*macEntry // by MAC address; a declaration is valid in all VLANs
 	ips  map[netip.Addr][]declaredIP
 }
 
@@ -90,8 +90,8 @@ func (t *Table) findDeclared(s Segment, mac uint64) (declaration *macEntry) {
 	return declaration
 }
 
-// declaredElsewhere reports whether the MAC address l.MAC is declared by another port
-// than l.Port, and not by l.Port.
+// declaredElsewhere reports whether only other ports than l.Port declare the MAC address l.MAC,
+// so that l.Port may not learn it.
 func (t *Table) declaredElsewhere(l *Learn) bool {
 	list := t.declared.macs[l.MAC]
 	overlaps := func(e *macEntry) bool { return t.overlap(e.segment, l.Segment) }
@@ -99,8 +99,7 @@ func (t *Table) declaredElsewhere(l *Learn) bool {
 		!slices.ContainsFunc(list, func(e *macEntry) bool { return overlaps(e) && e.port == l.Port })
 }
 
-// declaredIPElsewhere reports whether another port than l.Port declares l.IP, and
-// l.Port does not.
+// declaredIPElsewhere reports whether only other ports than l.Port declare the IP address l.IP.
 func (t *Table) declaredIPElsewhere(l *Learn) bool {
 	list := t.declared.ips[l.IP]
 	overlaps := func(e declaredIP) bool { return t.overlap(e.segment, l.Segment) }

@@ -21,8 +21,8 @@ const (
 	moveQuiet  = 3 * time.Second
 	moveWindow = 10 * time.Second
 	maxMoves   = 2
-	// movesBurst is the number of addresses in use that may move to a port at once,
-	// movesRate the number per second.
+	// movesBurst is the number of addresses in use that may move to a port at once. movesRate is
+	// the number a second.
 	movesBurst = 64
 	movesRate  = 8
 	// vniQuiet is the time of silence after which an address may move to another VNI.
@@ -36,7 +36,7 @@ type contest struct {
 	movedNS uint64   // time of the last move
 }
 
-// silent reports whether the address has sent no frame for the time d.
+// silent reports whether the table has learned no frame of the address for the time d.
 func (e *macEntry) silent(d time.Duration, nowNS uint64) bool {
 	return nowNS-min(nowNS, e.seenNS) >= uint64(d)
 }

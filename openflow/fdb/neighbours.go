@@ -63,9 +63,9 @@ func (n *neighbours) knows(key neighbourKey, mac uint64) bool {
 	return e != nil && e.Value.(*neighbour).mac == mac
 }
 
-// contest marks an IP address as contested if another MAC address has announced it
-// within ageNS. The result contested reports whether the address was marked, the
-// result hasChanged whether later results of find change.
+// contest marks an IP address as contested if another MAC address than "mac" has announced it
+// within ageNS. The result contested reports whether it is contested, hasChanged whether find
+// now returns something else.
 func (n *neighbours) contest(key neighbourKey, mac, nowNS, ageNS uint64) (contested, hasChanged bool) {
 	e := n.entries[key]
 	if e == nil {

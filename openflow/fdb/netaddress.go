@@ -74,7 +74,7 @@ type ipClaim struct {
 	next    *ipClaim
 }
 
-// Change is a change of declared networks.
+// Change is one change of the networks that weft-central declares, with their addresses.
 type Change struct {
 	// RemovedNetworks lose their settings and addresses before the rest of the change.
 	RemovedNetworks []Segment
@@ -87,7 +87,7 @@ type Change struct {
 	Removed   []RemovedNetAddress
 }
 
-// Change changes the declared networks. It returns the number of addresses that it refused
+// Change applies c to the declared networks. It returns the number of addresses that it refused
 // at MaxNetAddresses.
 func (t *Table) Change(c *Change) (refused int) {
 	t.mu.Lock()
@@ -269,7 +269,7 @@ func (t *Table) removeNetAddress(a *NetAddress) {
 	}
 }
 
-// unclaim removes MAC address a from the MAC addresses that declare the IP address ip.
+// unclaim removes the entry a from the MAC addresses that declare the IP address ip.
 func (net *netTable) unclaim(ip netip.Addr, a *NetAddress) {
 	claim, ok := net.ips[ip]
 	switch {
@@ -289,7 +289,8 @@ func (net *netTable) unclaim(ip netip.Addr, a *NetAddress) {
 	}
 }
 
-// forgetDeclared removes learned addresses that are now declared.
+// forgetDeclared removes the learned addresses that the declaration list now has, because
+// declared addresses are never learned.
 func (t *Table) forgetDeclared(list []NetAddress) {
 	if len(list) == 0 || t.count == 0 && t.neighbours.len() == 0 {
 		return

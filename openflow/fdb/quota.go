@@ -35,7 +35,7 @@ const (
 // macPort is the state of one port in the MAC table.
 type macPort struct {
 	number  uint32
-	count   int // number of addresses of all holders
+	count   int // number of addresses in all lists of the port
 	holders map[netip.Addr]*macHolder
 	rate    bucket // limits new addresses
 	moves   bucket
@@ -56,12 +56,12 @@ type macHolder struct {
 // one port.
 type Refusals struct {
 	Declared uint64 // another port has declared the address
-	OtherVNI uint64 // the address is alive in another VNI
+	OtherVNI uint64 // a guest of another VNI is using the address
 	Moves    uint64 // the address is in use elsewhere and moved too often, or is contested
 	Rate     uint64 // new addresses exceeded learnRate
 }
 
-// Share is a port's use of the table.
+// Share is a port's use of the table, for display.
 type Share struct {
 	Port    uint32
 	Used    int
@@ -97,8 +97,8 @@ func (t *Table) portOf(number uint32) *macPort {
 	return p
 }
 
-// holder returns the address list of a remote. At maxMACHolders it reuses an empty
-// list, or returns the list that further remotes share.
+// holder returns the address list of a remote, or makes one. At maxMACHolders it replaces an
+// empty list, or returns the list that further remotes share.
 func (p *macPort) holder(remote netip.Addr) *macHolder {
 	if h := p.holders[remote]; h != nil {
 		return h

@@ -68,7 +68,7 @@ type Learn struct {
 	Remote netip.Addr
 }
 
-// macKey is VLAN 16 | MAC 48.
+// macKey has a VLAN ID in its upper 16 bits and a MAC address in its lower 48 bits.
 type macKey uint64
 
 // macPlace is the location of an address: a port, and its remote if the port has

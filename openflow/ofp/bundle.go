@@ -6,7 +6,7 @@ import (
 	of "weft/openflow"
 )
 
-// BundleType is the type of a bundle_control message.
+// BundleType is the type of a bundle_control message: open, close, commit or discard.
 type BundleType uint16
 
 // Types of bundle_control (OpenFlow 1.5, 7.3.9.2). The type of a reply is the type of

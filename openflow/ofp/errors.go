@@ -135,7 +135,7 @@ func errorNumberOf(code of.ErrorCode, v Version) errorNumber {
 // (OpenFlow 1.5, 7.5.4: at least 64).
 const errorData = 64
 
-// Types of errors with an experimenter.
+// Error types in the header of an error message that belongs to an experimenter.
 const (
 	errorExperimenter = 0xffff
 	// errorNicira10 is the type of vendor errors in OpenFlow 1.0. The body is vendor (32 bits),

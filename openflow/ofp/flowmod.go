@@ -14,7 +14,8 @@ const (
 	noCookie = ^uint64(0)
 )
 
-// flagEmergency is a flag of flow_mod that only OpenFlow 1.0 has.
+// flagEmergency is the flag of flow_mod with which OpenFlow 1.0 names the emergency table. Weft
+// has no such table.
 const flagEmergency = 4
 
 // DecodeFlowMod decodes a flow_mod, a change of the flow tables. tableInCommand is true

@@ -24,7 +24,7 @@ const HeaderLen = 8
 // header has 16 bits.
 const maxMessageLen = 0xffff
 
-// Header is the header of a message.
+// Header is the decoded header that every OpenFlow message begins with.
 type Header struct {
 	Version Version
 	Type    uint8

@@ -6,7 +6,8 @@ import (
 	of "weft/openflow"
 )
 
-// Kind is the kind of a message, whatever the message's version and encoding.
+// Kind is the kind of a message, independent of the OpenFlow version and of the header that has
+// its type.
 type Kind uint8
 
 // Kinds of messages that controllers send.
@@ -90,7 +91,7 @@ const (
 	TypeBundle       = 33
 )
 
-// Experimenters.
+// Numbers of the experimenters (vendors) whose messages Weft supports.
 const (
 	nicira = of.NiciraVendor
 	onf    = 0x4f4e4600
@@ -186,7 +187,7 @@ func multipartType(v Version) (request, reply uint8) {
 	return 18, 19
 }
 
-// Request is an identified message.
+// Request is a message whose kind is known, with the bytes that a Decode function reads.
 type Request struct {
 	Header
 	Kind    Kind

@@ -67,7 +67,7 @@ func SpeedFeature(mbps uint32, full bool) uint32 {
 	return FeatureOther
 }
 
-// features10 returns features as OpenFlow 1.0 numbers them.
+// features10 converts a port's feature bits to those of OpenFlow 1.0.
 func features10(features uint32) uint32 {
 	return features&(Feature40GbFD-1) | features&(FeatureCopper|FeatureFiber|FeatureAutoneg)>>4
 }

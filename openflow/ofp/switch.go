@@ -10,7 +10,7 @@ import (
 func AppendHello(b []byte, xid uint32) []byte {
 	start := len(b)
 	b = Begin(b, newest, TypeHello, xid)
-	// the element of the hello that has the bitmap of versions
+	// the element OFPHET_VERSIONBITMAP, which has a bit for each supported version
 	b = be.AppendUint16(be.AppendUint16(b, 1), 8)
 	bits := uint32(0)
 	for _, v := range []Version{v10, v13, v14, v15} {
@@ -72,7 +72,8 @@ const (
 // enqueue.
 const actions10 = 1<<11 - 1
 
-// AppendFeatures appends the reply to a features request.
+// AppendFeatures appends the reply to a features request: datapath id, number of tables,
+// capabilities and, in OpenFlow 1.0, ports.
 func AppendFeatures(b []byte, v Version, xid uint32, f *Features) []byte {
 	start := len(b)
 	b = be.AppendUint64(Begin(b, v, TypeFeatures, xid), f.DatapathID)
@@ -113,8 +114,8 @@ func AppendSwitchConfig(b []byte, v Version, xid uint32, c SwitchConfig) []byte 
 	return End(be.AppendUint16(be.AppendUint16(Begin(b, v, TypeConfig, xid), c.Flags), c.MissSendLen), start)
 }
 
-// Description is the description of a switch, such as its manufacturer and serial
-// number.
+// Description has the texts with which a switch describes itself, such as manufacturer and
+// serial number.
 type Description struct{ Manufacturer, Hardware, Software, Serial, Datapath string }
 
 // AppendDescription appends the body of the reply to a request for the description.
@@ -145,7 +146,7 @@ func AppendEchoRequest(b []byte, v Version, xid uint32) []byte {
 	return End(Begin(b, v, TypeEchoRequest, xid), start)
 }
 
-// Role is the role of a controller.
+// Role is the role of a controller: equal, master or slave.
 type Role uint32
 
 // Roles (OpenFlow 1.5, 7.3.9).

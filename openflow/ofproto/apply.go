@@ -72,7 +72,7 @@ func (b *bundle) undoSince(m bundleMark) {
 	}
 	c := &b.changes
 	b.undo, c.Added, c.Modified, c.Removed = b.undo[:m.undo], c.Added[:m.added], c.Modified[:m.modified], c.Removed[:m.removed]
-	// the undo restored rules that the list of eviction candidates lacks
+	// The lists of eviction candidates lack the rules that the undo has restored.
 	b.p.leaving, b.p.orphans, b.victims = b.p.leaving[:m.leaving], nil, nil
 }
 
@@ -83,8 +83,8 @@ func (p *Tables) releaseSlots() {
 	p.leaving = p.leaving[:0]
 }
 
-// mergeChanges removes duplicates, because one Apply may change a rule more than
-// once.
+// mergeChanges removes duplicates from the lists of changes, because one call of Apply may
+// change a rule more than once.
 func (b *bundle) mergeChanges() {
 	c := &b.changes
 	if len(c.Added)+len(c.Modified)+len(c.Removed) > 0 {

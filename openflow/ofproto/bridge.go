@@ -15,7 +15,7 @@ type BridgeTable struct{ Bridge, Table uint8 }
 // bridges share one.
 type common struct {
 	limit      int        // largest number of rules
-	count      int        // rules of all bridges
+	count      int        // number of rules of all bridges
 	meterSlots meterTable // allocates the token buckets of meters; its map stays empty
 	// learned counts the rules that learn actions added for frames, by the port that received the
 	// frame

@@ -17,8 +17,8 @@ const CentralTable = 250
 // errCentralTable refuses an operator's change of flows in CentralTable.
 var errCentralTable = openflow.Errorf(openflow.ErrFlowEPERM, "table=%d: belongs to weft-central; expected another table", CentralTable)
 
-// ApplyCentral is Apply for flows of CentralTable. The limit of rules does not apply,
-// because there is only one flow for each declared port.
+// ApplyCentral applies changes like Apply, but may change flows of CentralTable. The limit of
+// rules does not apply, because there is only one flow for each declared port.
 func (p *Tables) ApplyCentral(mods []openflow.FlowMod, nowNS uint64) (Changes, error) {
 	return p.applyAll(bundle{p: p, nowNS: nowNS, central: true}, mods)
 }

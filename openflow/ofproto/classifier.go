@@ -33,7 +33,7 @@ type classifier struct {
 // subtable holds the rules of one mask.
 type subtable struct {
 	mask   openflow.Flow
-	shared unique.Handle[openflow.Flow] // handle of mask, shared with the rules
+	shared unique.Handle[openflow.Flow] // handle of mask that the matches of the rules share
 	words  []uint8                      // indexes of the non-zero words of the mask, in the order of the search stages
 	packed []uint8                      // positions of the mask's non-zero words in a PackedMatch
 	stages []stage                      // stages of the search; a miss in any stage ends the search
@@ -168,8 +168,8 @@ func (s *subtable) note(f *openflow.Flow, n int) {
 	}
 }
 
-// find returns the first rule in the subtable with the hash of flow f, or nil. v
-// records the bits of f that the search used.
+// find returns the first rule in the subtable whose hash is that of flow f, or nil. The caller
+// compares the values. v records the bits of f that the search used.
 func (s *subtable) find(f *openflow.Flow, v Visitor, l *prefixLookup) *Rule {
 	h := uint64(1)
 	for i := range s.stages {
@@ -419,8 +419,8 @@ func (c *classifier) setMax(s *subtable, highest int) {
 	c.subtables = slices.Insert(c.subtables, at, s)
 }
 
-// compareSubtables orders subtables independently of the order of their creation. Of
-// two overlapping rules of equal priority, always the same one wins.
+// compareSubtables orders subtables by highest priority, then by mask, whatever the order of
+// their creation. Of two overlapping rules of equal priority, always the same one wins.
 func compareSubtables(a, b *subtable) int {
 	if a.max != b.max {
 		return b.max - a.max

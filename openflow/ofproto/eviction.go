@@ -15,9 +15,9 @@ type Why uint8
 // Reasons of a rule's removal.
 const (
 	NotRemoved Why = iota
-	WhyDeleted     // by a delete, or replaced by an add
-	WhyIdle        // idle_timeout
-	WhyHard        // hard_timeout
+	WhyDeleted     // removed by a delete, or replaced by an add
+	WhyIdle        // idle_timeout has passed
+	WhyHard        // hard_timeout has passed
 	WhyEvicted     // evicted for a new rule
 	WhyGroup       // its group was deleted
 	WhyMeter       // its meter was deleted
@@ -28,7 +28,7 @@ var whyWords = [...]string{"", "delete", "idle", "hard", "eviction", "group_dele
 // String returns the reason as ovs-ofctl monitor shows it.
 func (w Why) String() string { return whyWords[w] }
 
-// TableConfig limits one table.
+// TableConfig has the limit of one table, and what an add at the limit does.
 type TableConfig struct {
 	// Limit is the largest number of rules in the table; 0: only the limit of all tables
 	// (Limits.Rules) applies.

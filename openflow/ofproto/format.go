@@ -24,7 +24,7 @@ func FormatRule(r *Rule, nowNS uint64, names openflow.Names) string {
 	if r.HardTimeout != 0 {
 		fmt.Fprintf(&b, "hard_timeout=%d, ", r.HardTimeout)
 	}
-	// As in ovs-ofctl, a blank follows each flag, and a comma only the importance.
+	// As in ovs-ofctl, a flag is followed by a blank, and only the importance by a comma.
 	for _, word := range r.Flags.Words() {
 		b.WriteString(word + " ")
 	}

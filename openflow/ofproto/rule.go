@@ -4,9 +4,9 @@ package ofproto
 
 import "weft/openflow"
 
-// Rule is a flow in a table. A modify replaces Actions, Cookie and ModifiedNS. Credit
-// changes the counters and UsedNS. Finished.ReduceTimeouts shortens the timeouts. All
-// other fields are constant.
+// Rule is a flow in a table. A modify replaces Actions, Cookie and ModifiedNS. Credit changes
+// the counters and UsedNS. Finished.ReduceTimeouts shortens the timeouts. A removal sets
+// Removed and Why. All other fields are constant while the rule is in its table.
 type Rule struct {
 	// Slot is the rule's index in the bridge's list of rules. The slot of a removed rule is free
 	// after the next Apply or Expire.

@@ -83,7 +83,7 @@ func selects(m *openflow.FlowMod, r *Rule) bool {
 		(!m.ByOutGroup || refersTo(r.Actions, openflow.ActGroup, func(id uint32) bool { return id == m.OutGroup }))
 }
 
-// Selector is a filter in a form that is quick to compare with many rules.
+// Selector is a filter of rules, prepared for quick comparison with many rules.
 type Selector struct {
 	filter openflow.FlowMod
 	words  []selectorWord

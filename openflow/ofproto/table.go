@@ -89,8 +89,8 @@ func NewTables(l Limits) *Tables {
 // Len returns the number of rules.
 func (p *Tables) Len() int { return p.count }
 
-// Generation returns a number that changes with every change of rules, groups or
-// meters.
+// Generation returns a number that changes with every change of rules, groups, meters, the TLV
+// map or the treatment of fragments and exceptions.
 func (p *Tables) Generation() uint64 { return p.generation }
 
 // Rule returns the rule that has this slot, or nil.
@@ -101,9 +101,9 @@ func (p *Tables) Rule(slot uint32) *Rule {
 	return p.rules[slot]
 }
 
-// Expire removes the rules whose timeout has passed. The hard timeout counts from the
-// last change of the rule, the idle timeout from its last hit. Rule.Why names the
-// timeout that passed; if both have passed, the hard timeout.
+// Expire removes the rules whose timeout has passed. The hard timeout counts from the last
+// change of the rule, the idle timeout from its last hit or change. Rule.Why names the timeout
+// that passed; if both have passed, the hard timeout.
 func (p *Tables) Expire(nowNS uint64) []*Rule {
 	const second = 1_000_000_000
 	var gone []*Rule
