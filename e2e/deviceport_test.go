@@ -22,7 +22,7 @@ func TestDevicePorts(t *testing.T) {
 	l.Wire(h, "p1", b, "eth0", guestMTU)
 	a.Address("eth0", guestIP+"/24")
 	b.Address("eth0", remoteIP+"/24")
-	h.Address("p0", remoteIP+"/24") // would answer if the stack saw the frames
+	h.Address("p0", remoteIP+"/24") // the host would answer ARP for this address if its stack saw the frames
 	d := h.Weftd("--name", "sw0")
 	d.Weft("add-flow", "actions=normal")
 	d.Weft("add-port", "p0", "type=device")

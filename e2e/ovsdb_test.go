@@ -173,7 +173,7 @@ func TestOVSDBOverTLS(t *testing.T) {
 		return err
 	})
 	d := h.Weftd("--ovsdb", target, "--openflow-certs", certs)
-	vsctl("add-br", "br0") // returns when weftd has it in force
+	vsctl("add-br", "br0") // returns when the bridge is in force
 	if text := d.Weft("list-br"); strings.TrimSpace(text) != "br0" {
 		t.Errorf("bridges: %s", text)
 	}

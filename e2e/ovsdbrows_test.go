@@ -63,7 +63,7 @@ func TestOVSDBBadRows(t *testing.T) {
 	}
 	reach(t, a, remoteIP)
 
-	r.vsctl("set open_vswitch . external_ids:x=1") // another agreement says nothing new
+	r.vsctl("set open_vswitch . external_ids:x=1") // another change of the database must not repeat the log lines
 	var named []string
 	for line := range strings.Lines(r.weft.Control().Output()) {
 		if strings.Contains(line, "level=WARN") || strings.Contains(line, "level=ERROR") {

@@ -248,7 +248,7 @@ func TestLongRequestKeepsBundles(t *testing.T) {
 	}
 	for end := time.Now().Add(patience); r.service.setup.Bundles.expirations() == 0; time.Sleep(time.Millisecond) {
 		age()
-		c.expire(1, b) // the request ends behind its answer
+		c.expire(1, b) // repeated, because the request ends only after its answer
 		if time.Now().After(end) {
 			t.Fatal("an idle bundle stays")
 		}

@@ -22,7 +22,7 @@ func TestMonitorOfOwnChanges(t *testing.T) {
 	const added, deleted, abbreviated = 1, 2, 4
 	type event struct {
 		kind, length uint16
-		xid          uint32 // of an abbreviated one
+		xid          uint32 // xid in an abbreviated event
 	}
 	for name, c := range map[string]struct {
 		flags uint16

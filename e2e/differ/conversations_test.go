@@ -17,10 +17,10 @@ type step struct {
 	talk   int // conversation
 	port   int
 	frames [][]byte
-	answer func(frame []byte) []byte // nil: the frames are those above
-	// follows: the step is left out unless the last answer of its conversation was given, and while a
-	// connection is half open. Open vSwitch takes an ACK before the SYN ACK, which is one of the
-	// differences.
+	answer func(frame []byte) []byte // makes the step's frames; nil: the field frames has them
+	// follows is true if the step is skipped unless the last answer of its conversation was given,
+	// and while a connection is half open. Open vSwitch accepts an ACK before the SYN ACK, which
+	// is one of the known differences.
 	follows bool
 	text    string
 }

@@ -46,7 +46,7 @@ func newExample(seed uint64) *example {
 	r := rand.New(rand.NewPCG(seed, 33))
 	e := &example{seed: seed, pipeline: newPipeline(r), steps: conversations(r)}
 	if e.tracked {
-		// Behind ct Open vSwitch 3.1 forgets the translation of IPv6 fragments.
+		// After a ct action, Open vSwitch 3.1 forgets the translation of IPv6 fragments.
 		e.steps = slices.DeleteFunc(e.steps, func(s step) bool { return len(s.frames) > 0 && s.text == "fragment" && isIPv6(s.frames[0]) })
 	}
 	if text := e.String(); strings.Contains(text, "push_vlan") {
@@ -130,7 +130,7 @@ func (a *arena) play(e *example, patience time.Duration) (string, error) {
 		if len(want) > 0 {
 			last[s.talk] = want[len(want)-1]
 		} else {
-			delete(last, s.talk) // nobody answers a frame that nobody got
+			delete(last, s.talk) // a frame that reached nobody has no answer
 		}
 	}
 	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {

@@ -27,7 +27,8 @@ func (f *flow) String() string {
 type pipeline struct {
 	flows  []flow
 	groups []string
-	// tracked: the pipeline has ct, so the switch looks frames up more than once
+	// tracked is true if the pipeline has a ct action, so that the switch looks frames up more
+	// than once.
 	tracked bool
 }
 
@@ -56,7 +57,7 @@ func newPipeline(r *rand.Rand) pipeline {
 		if d.IntN(6) == 0 {
 			d.conjunction(table, priority)
 		}
-		// the rest goes on
+		// frames that match no other flow go on by this flow
 		d.flows = append(d.flows, flow{table: table, priority: 1, actions: d.forward(table, "")})
 	}
 	return d.pipeline

@@ -37,12 +37,12 @@ type sent struct {
 type pipe struct {
 	name   string
 	socket string // of OpenFlow
-	// send puts a frame into a port
+	// send sends a frame into a port of the switch.
 	send func(port int, frame []byte) error
-	// out has the frames that leave the ports
+	// out gets the frames that leave the ports of the switch.
 	out chan sent
-	// rounds is how many markers have to come, one after the other, before the frames
-	// sent earlier have left
+	// rounds is the number of markers, sent one after the other, after which all earlier frames
+	// have left the switch.
 	rounds int
 }
 

@@ -100,7 +100,8 @@ func TestMigration(t *testing.T) {
 	flows := m.flows()
 	m.checkInCharge("openvswitch", flows)
 
-	// What Weft cannot do is named, and nothing changes.
+	// If the database has something that Weft cannot do, weft-migrate names it and changes
+	// nothing.
 	m.run("ovs-vsctl", "--no-wait", "add-port", "br1", "odd", "--", "set", "interface", "odd", "type=lisp")
 	if out, err := m.try("weft-migrate", "to-weft"); err == nil || !strings.Contains(out, "interface odd: type lisp") {
 		t.Errorf("a database with lisp: %v %s", err, out)
