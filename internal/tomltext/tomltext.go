@@ -53,8 +53,12 @@ func Decode(text []byte, target any) error {
 
 // problem returns the text of an error of the library. For a value of the wrong type, the library
 // names the Go type of the field; problem instead names the kind of value that the file should have.
+// For an address or a prefix, package netip names its function; problem shows an example instead.
 func problem(wrong *toml.DecodeError, target reflect.Type) string {
 	reason := trimmed(wrong)
+	if address := wrongAddress.FindStringSubmatch(reason); address != nil {
+		reason = address[2] + ": expected " + addressKinds[address[1]]
+	}
 	key := dotted(wrong.Key())
 	given := wrongType.FindStringSubmatch(reason)
 	switch {
@@ -69,6 +73,15 @@ func problem(wrong *toml.DecodeError, target reflect.Type) string {
 // wrongType matches an error text of the library that names a Go type. Its group is the kind of value
 // in the file.
 var wrongType = regexp.MustCompile(`^cannot (?:decode TOML|store an?) (.+?) (?:into|in an?) .*$`)
+
+// wrongAddress matches an error text of package netip. Its groups are the function and the quoted value.
+var wrongAddress = regexp.MustCompile(`^(?:netip\.)?Parse(Addr|Prefix)\((".*")\): .*$`)
+
+// addressKinds describes the values that functions of package netip accept.
+var addressKinds = map[string]string{
+	"Addr":   "an address, as in 10.0.0.1 or fd00::1",
+	"Prefix": "a prefix, as in 10.0.0.0/24 or fd00::/64",
+}
 
 // maxKey limits the length in bytes of a key in an error text. A longer key is cut and ends with
 // "...".
