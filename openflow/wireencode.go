@@ -239,14 +239,14 @@ func appendLoad(b []byte, dst Subfield, v uint64) []byte {
 }
 
 // load appends a load action. OpenFlow 1.5 has no reg_load; there the action is a
-// set_field with a mask.
+// set_field with a mask. The load of an experimenter's field is a set_field in each version.
 func (e *actionEncoder) load(b []byte, a *Action) []byte {
 	if a.Dst.Field.IsTLV() {
 		return e.loadTLV(b, a)
 	}
 	shift := uint(a.Dst.Offset)
 	set := Action{Kind: ActSetField, Dst: WholeField(a.Dst.Field), Value: a.Value.Shl(shift), Mask: a.Dst.Ones().Shl(shift)}
-	if e.v < Version15 {
+	if e.v < Version15 && headersOf[a.Dst.Field].nxm.vendor == 0 {
 		return appendLoads(b, &set)
 	}
 	return e.setField(b, &set)
@@ -322,9 +322,19 @@ func (e *actionEncoder) setWhole(b []byte, id FieldID, v Value128) []byte {
 	return AppendValue(h.append(appendHeader(b, wireSetField), false), v, h.length)
 }
 
-// appendLoads appends one reg_load for each run of consecutive set bits of the mask.
+// appendLoads appends one reg_load for each run of consecutive set bits of the mask. A reg_load has no
+// room for the 8 bytes of an experimenter's header, so such a field gets one reg_load2.
 func appendLoads(b []byte, a *Action) []byte {
 	id := wireField(a.Dst.Field)
+	if h := headersOf[id].nxm; h.vendor != 0 {
+		start, width := len(b), Ones(uint(fields[id].storedBits()))
+		masked := a.Mask.And(width) != width
+		b = AppendValue(h.append(appendNX(b, nxRegLoad2), masked), a.Value, h.length)
+		if masked {
+			b = AppendValue(b, a.Mask, h.length)
+		}
+		return endAction(b, start)
+	}
 	for at := uint(0); at < uint(fields[id].bits); {
 		if a.Mask.Shr(at)[1]&1 == 0 {
 			at++
