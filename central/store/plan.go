@@ -326,20 +326,22 @@ func (v *view) checkReferences(ctx context.Context, objects []*target) error {
 	if len(inUse) == 0 {
 		return nil
 	}
+	first := "" // so that the refusal names the same object each time
 	for k, r := range v.records {
-		if !r.exists || !strings.HasPrefix(k, guardPrefix) {
-			continue
-		}
-		if w := inUse[k[:strings.LastIndexByte(k, '/')+1]]; w != nil {
-			user := "port"
-			if strings.HasPrefix(k[strings.LastIndexByte(k, '/')+1:], "group:") {
-				user = "group"
-			}
-			return refuse(InUse, "%s cannot be deleted: %s uses it; delete or change its %ss before or in the same request",
-				mention{kind: w.kind, id: w.id}, mention{kind: user, id: string(r.value)}, user)
+		if r.exists && strings.HasPrefix(k, guardPrefix) && (first == "" || k < first) && inUse[k[:strings.LastIndexByte(k, '/')+1]] != nil {
+			first = k
 		}
 	}
-	return nil
+	if first == "" {
+		return nil
+	}
+	end := strings.LastIndexByte(first, '/') + 1
+	w, user := inUse[first[:end]], "port"
+	if strings.HasPrefix(first[end:], "group:") {
+		user = "group"
+	}
+	return refuse(InUse, "%s cannot be deleted: %s uses it; delete or change its %ss before or in the same request",
+		mention{kind: w.kind, id: w.id}, mention{kind: user, id: string(v.records[first].value)}, user)
 }
 
 // keepUnknown returns m with the unknown fields of the stored message stored. A later
