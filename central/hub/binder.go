@@ -21,7 +21,7 @@ type binder struct {
 	log    *slog.Logger
 
 	mu   sync.Mutex
-	jobs map[string]job // by port: the newest request counts
+	jobs map[string]job // by port id; a newer request replaces the queued one
 	wake chan struct{}
 }
 
@@ -135,8 +135,8 @@ func (b *binder) take(now time.Time) (batch []job, wait time.Duration) {
 	return batch, wait
 }
 
-// write writes a batch of jobs. It reports whether it has queued some of the jobs again
-// after a temporary failure.
+// write sends the requests of a batch to the store. It reports whether it has queued some of the jobs
+// again after a temporary failure.
 func (b *binder) write(ctx context.Context, batch []job) (requeued bool) {
 	requests := make([]store.BindRequest, len(batch))
 	for i := range batch {

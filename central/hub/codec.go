@@ -18,7 +18,7 @@ type rawMessage []byte
 type rawBatch []rawMessage
 
 const (
-	// maxBatch is the size of a full batch in bytes.
+	// maxBatch limits the bytes of a batch. A longer message is sent in a batch of its own.
 	maxBatch = 1 << 20
 
 	fieldBatch    = 8 // wire.ToHost.batch
@@ -47,7 +47,7 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return c.CodecV2.Marshal(v)
 }
 
-// rawOf returns an encoded wire.ToHost as an element of a wire.Batch.
+// rawOf puts the tag and the length of an element of wire.Batch before an encoded wire.ToHost.
 func rawOf(message []byte) rawMessage {
 	raw := make(rawMessage, 0, protowire.SizeTag(fieldMessages)+protowire.SizeBytes(len(message)))
 	return protowire.AppendBytes(protowire.AppendTag(raw, fieldMessages, protowire.BytesType), message)

@@ -12,7 +12,7 @@ package hub
 // in its present session.
 
 // doubt makes the session wait for a report of its host before it binds or releases the
-// port. The next round sends the question. The caller holds mu.
+// port. The next round asks for the report. The caller holds mu.
 func (h *Hub) doubt(s *session, p *port) {
 	if s.doubts == nil {
 		s.doubts = map[*port]int64{}
@@ -25,8 +25,8 @@ func (h *Hub) doubt(s *session, p *port) {
 	h.list(s)
 }
 
-// settle binds and releases the ports for which the host's report has been awaited. The
-// caller holds mu.
+// settle ends the doubts that the newest report of the host answers: it binds or releases the ports.
+// The caller holds mu.
 func (h *Hub) settle(s *session) {
 	for p, revision := range s.doubts {
 		if s.applied < revision {

@@ -46,7 +46,7 @@ func (h *Hub) fence(f fenced) {
 	}
 }
 
-// catchUp gives the waiting answers whenever the hub has caught up with the store,
+// catchUp sends the waiting answers each time the hub has caught up with the store,
 // until ctx ends.
 func (h *Hub) catchUp(ctx context.Context) {
 	read := revisionRead{store: h.store, done: make(chan storeRevision, 1)}
@@ -74,8 +74,8 @@ func (h *Hub) catchUp(ctx context.Context) {
 	}
 }
 
-// revisionRead asks the store for its revision. A question that is not answered in time goes
-// on, and the next one begins after it, so that a slow store has only one at a time.
+// revisionRead asks the store for its revision. A request that misses its time limit goes on, and the
+// next request waits for its end. So a slow store has only one request at a time.
 type revisionRead struct {
 	store   Store
 	reading bool // an answer will be in done
@@ -87,8 +87,8 @@ type storeRevision struct {
 	err      error
 }
 
-// next returns a revision of the store that is not older than the call. It returns an error
-// when limit ends; the question to the store ends with ctx.
+// next returns the revision that the store has after the call began. It returns an error when the
+// context "limit" ends. The request to the store ends only with ctx.
 func (r *revisionRead) next(ctx, limit context.Context) (int64, error) {
 	if r.reading { // an answer from before the call is of no use
 		select {
@@ -128,8 +128,7 @@ func (h *Hub) await(ctx context.Context, revision int64) bool {
 	}
 }
 
-// unfence sends the answer that waited until the hub knew enough of the store. absence
-// is the answer to a question for an address that nobody seems to have. The caller
+// unfence sends an answer that has waited for the store. absence is the answer to a question for an address that nobody seems to have. The caller
 // holds mu.
 func (h *Hub) unfence(f fenced, absence wire.Absence) {
 	switch {

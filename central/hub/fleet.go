@@ -21,20 +21,20 @@ type fleet struct {
 
 	dirty        map[*network]struct{} // networks with changes
 	dirtyPorts   map[*port]struct{}    // ports whose declaration or binding has changed
-	removedHosts []string              // ids
+	removedHosts []string              // ids of hosts deleted since the last round
 }
 
 // host is a declared host.
 type host struct {
 	declared *wire.Host
-	endpoint string             // of declared
+	endpoint string             // VXLAN endpoint of declared
 	bound    map[*port]struct{} // ports that it has bound
 }
 
 // port is a declared port, or an undeclared port that is still bound.
 type port struct {
 	id         string
-	declared   *wire.Port // nil: not declared, or no more
+	declared   *wire.Port // nil: not declared, or deleted
 	bind       *wire.Bind // nil: unbound
 	left       string     // id of the host whose binding was deleted, until the host shows that it has the port
 	generation int64
@@ -55,20 +55,20 @@ type network struct {
 	bound    int                // number of ports with a place
 	onDemand bool               // hosts ask for addresses
 	members  map[string]int     // number of bound ports by endpoint
-	// digests of the places and of the members, see package wire
+	// XOR of the digests of all places (wire.PlaceDigest), and of all members (wire.MemberDigest)
 	placesDigest, membersDigest uint64
 	byMAC                       map[uint64]*port // bound ports
 	byIP                        map[netip.Addr]*port
 
 	subscribers map[*session]struct{}
-	// sessions by the unknown address that their hosts have asked for
+	// sessions of the hosts that have asked for an address which no port has
 	waiting map[address]map[*session]struct{}
 	reset   rawMessage // encoded NetReset; nil: not encoded yet
 
 	changes netChanges
 }
 
-// address is a MAC address. If ip is valid, it is this IP address instead.
+// address is the IP address ip, or the MAC address mac if ip is not valid.
 type address struct {
 	mac uint64
 	ip  netip.Addr
@@ -77,11 +77,11 @@ type address struct {
 // netChanges has the changes of one network since the last round.
 type netChanges struct {
 	view bool
-	// hosts get the whole network again, because its addresses are now pushed or no
-	// longer pushed, or flooding was switched
+	// hosts get the whole network again, because its addresses are now pushed or no longer pushed, or
+	// because flooding was turned on or off
 	remake  bool
-	ports   map[*port]bool  // hosts know a place of the port
-	members map[string]bool // by endpoint: it was a member
+	ports   map[*port]bool  // true if hosts have been sent an earlier place of the port
+	members map[string]bool // by endpoint; true if it was a member in the last round
 }
 
 // The hub pushes all addresses of a network with few ports. When a network has more
@@ -172,7 +172,7 @@ func (f *fleet) setNet(id string, declared *wire.Net) {
 	n := f.network(id)
 	c := f.touch(n)
 	c.view = true
-	c.remake = c.remake || n.declared.GetFlood() != declared.GetFlood() // with the members, or without
+	c.remake = c.remake || n.declared.GetFlood() != declared.GetFlood() // only networks that flood are sent with their members
 	n.declared = declared
 	for p := range n.ports {
 		f.dirtyPorts[p] = struct{}{}
@@ -366,8 +366,9 @@ func (f *fleet) member(n *network, endpoint string) {
 	}
 }
 
-// bindable reports whether a port may be bound to a host: the declared host, the target
-// of a move, or the first host that has the port if none is declared.
+// bindable reports whether a port may be bound to a host. If the declaration names no host, this is
+// the host to which the port is bound, or any host while it is unbound. The target of a move is
+// always allowed.
 func (p *port) bindable(host string) bool {
 	d := p.declared
 	return d != nil && (d.GetHost() == host || d.GetMoveTo() == host || d.GetHost() == "" && (p.bind == nil || p.bind.GetHost() == host))

@@ -33,7 +33,7 @@ func (f *fleet) setGroup(id string, declared *wire.Group) {
 	f.forgetGroup(g)
 }
 
-// setGroups makes the port a member of the groups of its declaration only.
+// setGroups moves the port from its former groups to the groups that its declaration names.
 func (f *fleet) setGroups(p *port) {
 	before := p.groups
 	p.groups = nil

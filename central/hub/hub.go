@@ -33,7 +33,7 @@ type Store interface {
 	Revision(ctx context.Context) (int64, error)
 }
 
-// Hub serves hosts. Run must be running.
+// Hub serves hosts while its method Run runs.
 type Hub struct {
 	wire.UnimplementedHubServer
 	store Store
@@ -44,7 +44,7 @@ type Hub struct {
 
 	mu       sync.Mutex
 	fleet    *fleet
-	revision int64                 // newest that fleet has
+	revision int64                 // newest revision of the store that fleet contains
 	sessions map[string]*session   // by host id
 	attached map[string]sessionSet // sessions by the name or id of a port that their hosts have reported
 	ready    chan struct{}         // closed once fleet is complete
@@ -63,7 +63,7 @@ type Hub struct {
 
 	changed   chan struct{} // wakes deliver
 	fenceWake chan struct{} // wakes catchUp
-	advanced  chan struct{} // tells catchUp of a new revision
+	advanced  chan struct{} // wakes catchUp after a new revision
 	stopping  chan struct{} // closed when Run ends
 
 	// MoveGrace is the time for which the old host keeps a port that has moved.
@@ -84,9 +84,9 @@ type Stats struct {
 	Nets, Ports, Bound, Hosts, Sessions    int
 	Delivered, DeliveredBytes              uint64 // messages put into sessions' queues
 	Batches, Pulls                         uint64
-	Waiting                                int // sessions that wait to be sent changes
+	Waiting                                int // sessions whose changes wait because of the limit on batches (pace.go)
 	Questions, QuestionsRefused, Interests uint64
-	QuestionsLate                          uint64 // answers ABSENCE_LATE
+	QuestionsLate                          uint64 // questions answered with ABSENCE_LATE
 	Unknown                                uint64 // messages of a kind that this version does not know
 	LongNames                              uint64 // names of ports that are longer than a declared one can be
 	SlowSessions, Refused, Rounds, Doubts  uint64
@@ -132,7 +132,7 @@ func (h *Hub) Ready() bool {
 	}
 }
 
-// Stats returns the present figures.
+// Stats returns the counters since the start, and the numbers of objects and sessions at this moment.
 func (h *Hub) Stats() Stats {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -191,7 +191,7 @@ func (h *Hub) noteRevocations(complete bool, objects []store.Object) {
 	}
 }
 
-// Change implements store.Sink.
+// Change implements store.Sink. The next round delivers the changed objects.
 func (s *sink) Change(revision int64, objects []store.Object) {
 	h := (*Hub)(s)
 	h.noteRevocations(false, objects)
@@ -200,7 +200,8 @@ func (s *sink) Change(revision int64, objects []store.Object) {
 	h.take(revision, objects)
 }
 
-// Progress implements store.Sink.
+// Progress implements store.Sink. It passes a revision without changed objects to calls of Sync and to
+// answers that wait for it.
 func (s *sink) Progress(revision int64) {
 	h := (*Hub)(s)
 	h.mu.Lock()

@@ -30,18 +30,18 @@ const (
 	batchRate = 150
 	// paceTick is the interval at which the hub serves waiting sessions.
 	paceTick = 2 * time.Millisecond
-	// beatTick is the interval at which sessions are looked at.
+	// beatTick is the interval at which the hub looks for sessions that have been sent nothing for long.
 	beatTick = 25 * time.Millisecond
-	// A session to which nothing was sent for beatTicks ticks is sent what is queued for
-	// it, or an empty batch. Further ticks, less than beatSpread, differ between the
-	// sessions, so that the beats of many sessions do not delay changes.
+	// A session that has been sent nothing for beatTicks ticks gets a beat: its queued messages, or an
+	// empty batch. Each session waits up to beatSpread-1 ticks more, a number of its own. So the beats of
+	// many sessions are spread over time and do not delay changes.
 	beatTicks, beatSpread = 64, 12
-	// beatWithin is what the hub promises: the longest time between two messages. A host
-	// leaves a silent hub after 1.5 times this time.
+	// beatWithin is the longest time between two messages to a host, which the hub promises in its
+	// Welcome. A host leaves a hub that is silent for 1.5 times this time.
 	beatWithin = 2 * time.Second
-	// beatDebt limits the batches of beats for which sessions in the queue wait later. Without a
-	// debt, a hub with very many busy sessions would send them beats at the rate of the pacer,
-	// and batches of the queue besides.
+	// Beats do not wait for the rate. Each takes a token, and up to beatDebt tokens may be missing;
+	// sessions in the queue wait until they are made up for. Without this debt, a hub with very many busy
+	// sessions would send beats at the full rate, and batches of the queue at the same rate.
 	beatDebt = 16
 )
 
@@ -50,8 +50,7 @@ const (
 type pacer struct {
 	rate  float64 // batches a second
 	burst float64 // limit of tokens
-	// in order of arrival; some of the sessions may have got their batch in the
-	// meantime
+	// waiting sessions in order of arrival; some may have got their batch in the meantime
 	line   []*session
 	tokens float64   // number of batches that may be sent at once
 	filled time.Time // time up to which tokens are counted
@@ -103,7 +102,8 @@ func (h *Hub) pace(now time.Time) (waiting bool) {
 	return len(h.pacer.line) > 0
 }
 
-// beats sends batches to sessions that are sent nothing else, until ctx ends.
+// beats shows hosts that the hub is alive: it sends batches to sessions that get nothing else, until
+// ctx ends.
 func (h *Hub) beats(ctx context.Context) {
 	tick := time.NewTicker(beatTick)
 	defer tick.Stop()
@@ -190,8 +190,8 @@ func (h *Hub) remember(s *session, w want) {
 	}
 }
 
-// endWanting makes the sessions that wait for an address of port p get it without
-// delay.
+// endWanting marks the sessions that wait for an address of port p as urgent, so that they get it in
+// this round, whatever the load.
 func (h *Hub) endWanting(n *network, p *port) {
 	if len(n.waiting) == 0 {
 		return

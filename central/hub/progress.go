@@ -172,8 +172,8 @@ func (h *Hub) report(ctx context.Context) {
 	}
 }
 
-// askReports asks each session for a report that has not been asked since it was last
-// sent changes. The question goes with the next batch or beat.
+// askReports asks for a report from each session whose last changes were sent after the last such
+// question. The question goes with the session's next batch or beat.
 func (h *Hub) askReports() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

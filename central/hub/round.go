@@ -35,14 +35,14 @@ func (h *Hub) round() {
 		} else {
 			h.releaseAbsent(p)
 		}
-		if p.declared == nil { // the hosts have been told
+		if p.declared == nil { // its removal is in the hosts' queues
 			for s := range p.interested.members() {
 				h.dropInterest(s, p)
 			}
 		}
 	}
 	f.forget()
-	if len(h.waiting) > 0 { // no session waits for the pacer because of these ports
+	if len(h.waiting) > 0 { // a call of Sync waits for these changes, so the pacer delays none of them
 		for _, s := range h.sessions {
 			if s.behind {
 				h.endRevision(s, true)
@@ -147,7 +147,7 @@ func (h *Hub) updatePushed(n *network, c *netChanges) {
 	raw := encodeUpdate(u, places)
 	for s := range n.subscribers {
 		s.queue(raw)
-		s.urgent = s.urgent || moved // frames go to the wrong host meanwhile
+		s.urgent = s.urgent || moved // until then, frames go to the wrong host
 	}
 }
 
@@ -248,7 +248,7 @@ func (p *port) addresses() []address {
 	return list
 }
 
-// having appends the sessions of hosts that have the port now or had it in the last
+// having appends to the list the sessions of hosts that have the port now or had it in the last
 // round.
 func (h *Hub) having(list []*session, p *port) []*session {
 	for _, key := range [...]string{p.id, p.declared.GetName()} {

@@ -29,8 +29,8 @@ const (
 	// wait for the store. A host's session ends with a longer one.
 	maxQuestion = 1 << 10
 	maxPull     = 1 << 20
-	// maxTrouble limits the bytes that the hub keeps of a host's trouble, maxVersion those of
-	// its version. The rest is cut off.
+	// maxTrouble limits the bytes of a host's trouble (the error text of its last report) that the hub
+	// keeps, maxVersion the bytes of its version. The hub cuts off the rest.
 	maxTrouble = 4 << 10
 	maxVersion = 128
 	// maxInterests is the limit of addresses for which one host may ask and then get
@@ -58,8 +58,8 @@ type session struct {
 	// of the port
 	keys      map[string]bool
 	own       map[*port]ownPort
-	nets      map[*network]int  // number of own ports in it
-	known     map[string]uint64 // digests of Hello
+	nets      map[*network]int  // number of the host's ports in each network
+	known     map[string]uint64 // digests by network id from the host's Hello; nil once the session is open
 	interests map[*port]struct{}
 	interest  map[want]struct{}
 	// addresses of pushed networks that the host waits for, oldest first; some may have
@@ -79,7 +79,7 @@ type session struct {
 	behind   bool  // true if messages were queued after the last Revision
 	urgent   bool  // true if the messages queued after the last Revision need not wait in the pacer
 	inLine   bool  // true if the session waits in the queue of the pacer
-	number   int   // of sessions opened before
+	number   int   // number of sessions that the hub has opened before this one
 	fed      int64 // Hub.tick when the last message was sent
 	listed   bool  // true if the session is in Hub.queued
 	hub      *Hub
@@ -104,7 +104,8 @@ type want struct {
 	address address
 }
 
-// Follow implements wire.HubServer.
+// Follow implements wire.HubServer. It serves the session of one host, whose first message must be a
+// Hello, until the stream ends or the hub ends the session.
 func (h *Hub) Follow(stream wire.Hub_FollowServer) error {
 	ctx := stream.Context()
 	name, err := h.identify(ctx)
@@ -287,9 +288,8 @@ func cut(text string, n int) string {
 	return strings.ToValidUTF8(strings.Clone(text[:n]), "")
 }
 
-// attach records that the host has a port. key is the port's name or id. heard means
-// that the host has seen a frame of the port. A name that is longer than a declared one can be
-// is counted and left out.
+// attach records that the host has a port. key is the port's name or id. If "heard" is set, the host has
+// seen a frame of the port. attach only counts a name that is too long for a declared port.
 func (h *Hub) attach(s *session, key string, heard bool) {
 	if len(key) > store.MaxName {
 		h.stats.LongNames++
@@ -309,9 +309,9 @@ func (h *Hub) attach(s *session, key string, heard bool) {
 	}
 }
 
-// presentKey returns the identifier by which the session already has the port of an
-// Attach message. Otherwise it returns key. Hosts before 0.3 announce a port by its name,
-// say by its id that it has sent a frame, and take back only the name.
+// presentKey returns the name or id by which the session already has the port of an Attach message,
+// otherwise key. Hosts before version 0.3 announce a port by its name, report the port's first frame
+// under its id, and send a Detach only for the name.
 func (h *Hub) presentKey(s *session, key string) string {
 	if p := h.fleet.ports[key]; p != nil && p.declared != nil {
 		if _, present := s.keys[p.declared.GetName()]; present {

@@ -25,25 +25,26 @@ const (
 	maxAnnounced = 65536
 	// announcedPage is the number of ports in one message.
 	announcedPage = 1000
-	// maxElsewhere limits the ports that hosts of other hubs have and whose host this
-	// hub knows. Beyond it further ones are dropped.
+	// maxElsewhere limits the undeclared ports at hosts of other hubs that this hub remembers. At the
+	// limit, further ones are dropped.
 	maxElsewhere = 65536
 )
 
-// announcer has the changes that one other central has not been sent yet.
+// announcer has the changes of undeclared ports that have yet to be sent to one other central.
 type announcer struct {
 	queue []*wire.WaitingPort
 	wake  chan struct{}
 }
 
-// elsewhere is the host of another central's hub that has an undeclared port.
+// elsewhere records that a host has an undeclared port, and that the host is connected to the hub of
+// another central.
 type elsewhere struct {
 	host    string // id
 	central string
 }
 
-// WaitingHost returns the id of a host that has an undeclared port and may have it as
-// declared by p, or "".
+// WaitingHost returns the id of a host that already has the port which p declares, if the declaration
+// lets this host have it. It returns "" if the hub knows no such host.
 func (h *Hub) WaitingHost(p *wire.Port) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

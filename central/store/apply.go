@@ -15,7 +15,7 @@ import (
 	"weft/central/wire"
 )
 
-// errConflict means that a key has changed after it was read. The caller starts again.
+// errConflict means that a key has changed between the read and the transaction. The caller starts again.
 var errConflict = errors.New("the intent changes too often")
 
 // Apply applies a whole request or nothing (see wire.ChangeRequest), and returns its
@@ -92,8 +92,8 @@ func (a *applying) readState(ctx context.Context, locked bool) (v *view, applied
 	return v, 0, nil
 }
 
-// unbindDeleted removes the bindings to deleted hosts. After a crash some may be left;
-// readers ignore them.
+// unbindDeleted removes the bindings to the hosts that a request has deleted. It runs after the
+// request's transaction, so a crash may leave some bindings. Readers ignore bindings to undeclared hosts.
 func (s *Store) unbindDeleted(ctx context.Context, objects []*target) {
 	deleted := map[string]bool{}
 	for _, w := range objects {

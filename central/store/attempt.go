@@ -16,7 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// pauses between attempts, and limits of large transactions
+// Pauses between attempts at a request to etcd, and the limit of large transactions.
 const (
 	retryFirst = 10 * time.Millisecond
 	retryMost  = 200 * time.Millisecond
@@ -26,8 +26,8 @@ const (
 	largeBytes   = 64 << 10
 )
 
-// temporary reports whether another attempt may succeed. Even so, the failed write may
-// still take effect.
+// temporary reports whether another attempt may succeed after this error. The failed write may still
+// take effect.
 func temporary(err error) bool {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return true
@@ -47,7 +47,7 @@ func temporary(err error) bool {
 	return false
 }
 
-// explain replaces an error of etcd by an error that tells the operator what to do.
+// explain replaces the error of etcd for a full database by ErrFull, which tells the operator what to do.
 func explain(err error) error {
 	if errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace) {
 		return ErrFull
@@ -80,9 +80,9 @@ func (s *Store) patience(n int) time.Duration {
 	return min(limit<<min(n, 10), largeTimeout)
 }
 
-// attempt returns the context of one attempt. It ends after the time limit. If the member of
-// etcd is in this process, it also ends when the member has a new leader, because the request
-// may be lost with the old one.
+// attempt returns the context of one attempt at a request to etcd, which ends after timeout. If the
+// member of etcd is in this process, the context also ends when the member has a new leader, because the
+// request may be lost with the previous one.
 func (s *Store) attempt(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	if s.leaderChanged != nil {
@@ -168,8 +168,8 @@ func (s *Store) read(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnRespo
 	}
 }
 
-// requestLease is the etcd lease of many keys under request/. They share it, because a
-// lease costs a write.
+// requestLease is the etcd lease that recent keys under request/ share, because granting a lease costs a
+// write.
 type requestLease struct {
 	mu    sync.Mutex
 	id    clientv3.LeaseID
@@ -177,8 +177,8 @@ type requestLease struct {
 }
 
 // A request id is remembered for at least requestTTL. New ids that arrive within the
-// time leaseShared share one lease. etcd deletes all keys of a lease in one transaction, so
-// few keys may share one.
+// time leaseShared share one lease. The time is short, because etcd deletes all keys of a lease in one
+// transaction.
 const (
 	requestTTL  = 10 * time.Minute
 	leaseShared = 10 * time.Second

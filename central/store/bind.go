@@ -14,9 +14,9 @@ import (
 	"weft/central/wire"
 )
 
-// bindOps is the largest number of comparisons, or of operations, that one binding
-// needs in a transaction. It compares port, host and binding; it writes port and
-// binding and deletes a key. The transaction itself needs one more of each.
+// bindOps is an upper limit of the comparisons, and of the operations, of one binding in a transaction.
+// A binding compares port, host and binding; it writes port and binding and deletes a key. The
+// transaction itself needs one more of each.
 const bindOps = 4
 
 // Bind binds ports to hosts, many in one transaction. The results are in the order of
@@ -57,7 +57,7 @@ func (s *Store) bindGroup(ctx context.Context, requests []BindRequest, results [
 			return
 		}
 		if local && (err == nil || err == errConflict) {
-			continue // what was read may have been old
+			continue // the local reads may have been old
 		}
 		if err != errConflict && !temporary(err) || pause(ctx, n) != nil {
 			for _, i := range group {
@@ -73,9 +73,9 @@ func (s *Store) bindGroup(ctx context.Context, requests []BindRequest, results [
 	}
 }
 
-// bindOnce executes a group of requests in one transaction. It leaves the requests that
-// have no result yet in the group. If local is set, the store's reads may be old, so
-// only bindings that were written have a result. n is the number of earlier attempts.
+// bindOnce executes a group of requests in one transaction. It removes the requests that have a result
+// from the group. If local is set, the store's reads may be old, so a request has a result only if its
+// binding was written. n is the number of earlier attempts.
 func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []BindResult, group *[]int, local bool, n int) error {
 	keys := make([]string, 0, bindOps*len(*group))
 	for _, i := range *group {
@@ -122,12 +122,12 @@ type bindTransaction struct {
 	ifs     []clientv3.Cmp
 	ops     []clientv3.Op
 	writing []int // indexes of the requests that the transaction binds
-	unsure  []int // indexes of the requests that reads of the whole cluster must decide
+	unsure  []int // indexes of the requests whose result needs reads that the whole cluster confirms
 	moves   bool  // a binding completes a move
 }
 
-// bindTransaction returns the transaction for a group of requests. It sets the results of the
-// requests that need none. The meaning of local is that of bindOnce.
+// bindTransaction returns the transaction for a group of requests. It sets the results of requests
+// that need no write. If local is set, the reads may be old, and set no results.
 func (v *view) bindTransaction(requests []BindRequest, results []BindResult, group []int, local bool) (t bindTransaction) {
 	hosts := map[string]bool{}
 	for _, i := range group {

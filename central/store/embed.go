@@ -32,15 +32,15 @@ const (
 	// Limits of one transaction: the number of operations, and the size in bytes.
 	embeddedOps   = 4096
 	embeddedBytes = 4 << 20
-	// raft's heartbeat interval and election timeout in milliseconds; electing a new
-	// leader takes one or two election timeouts
+	// Raft's heartbeat interval and election timeout in milliseconds. The election of a leader takes one
+	// or two election timeouts.
 	heartbeatMS = 60
 	electionMS  = 600
 	// backendInterval is the time between two commits of etcd to the database file,
 	// during which changes wait (etcd's default: 100 ms). No acknowledged change is
 	// lost, because etcd first writes it to its log.
 	backendInterval = 500 * time.Millisecond
-	// age at which old revisions are deleted
+	// compactAfter is the age at which etcd deletes revisions that a later one has replaced.
 	compactAfter = "10m"
 	// DefaultReady is how long a starting member waits for a quorum by default.
 	DefaultReady = 60 * time.Second
@@ -81,8 +81,8 @@ type EmbedConfig struct {
 	// a=https://10.0.0.1:2380,b=https://10.0.0.2:2380. "" means that this is the only
 	// member.
 	Cluster string
-	// Existing means that the member joins a running cluster, to which its URL was
-	// added.
+	// Existing means that the member joins a running cluster. AddMember has added its URL to the cluster
+	// before.
 	Existing bool
 	// Token identifies the cluster, so that two clusters do not mix.
 	Token string
@@ -214,8 +214,8 @@ func (c *EmbedConfig) etcd() (*embed.Config, error) {
 	return e, e.Validate()
 }
 
-// dial connects only to this member, so that the client notices when the member has
-// lost its cluster.
+// dial returns a client that connects only to this member of etcd, so that the client notices when the
+// member has lost its cluster.
 func (c *EmbedConfig) dial() (*clientv3.Client, error) {
 	var config *tls.Config
 	if strings.HasPrefix(c.ClientURL, "https:") {
@@ -234,7 +234,7 @@ func Dial(endpoints []string, config *tls.Config) (*clientv3.Client, error) {
 		DialKeepAliveTime: 10 * time.Second, DialKeepAliveTimeout: 3 * time.Second,
 		MaxCallSendMsgSize: 2 * embeddedBytes,
 		DialOptions:        []grpc.DialOption{wire.Reconnect()},
-		// the store repeats requests itself
+		// no retries by the client, because the store repeats requests itself
 		MaxUnaryRetries: 1,
 		Logger:          zap.NewNop(),
 	})

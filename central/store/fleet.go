@@ -53,8 +53,8 @@ func (s *Store) Objects(ctx context.Context, selected ...Kind) (revision int64, 
 	return revision, objects, nil
 }
 
-// Find returns the id of the object whose name is word. If there is none, it returns
-// word if an object has this id, otherwise "". In Weft, a name always has precedence
+// Find returns the id of the object that the user calls "word". This is the object with this name, or
+// else the object with this id. Without such an object, Find returns "". In Weft, a name always has precedence
 // over an id, because people choose names and mostly leave ids to the machine.
 func (s *Store) Find(ctx context.Context, kind Kind, word string) (id string, err error) {
 	if _, err := s.settled(ctx); err != nil {
@@ -215,8 +215,8 @@ func (s *Store) Register(ctx context.Context, central *wire.Central) error {
 		return err
 	}
 	for n := 0; ; n++ {
-		// Any error may be temporary: if the store is full, for example, other centrals
-		// make room.
+		// The loop ignores the error, because any error may be temporary. For example, other centrals make
+		// room in a full store.
 		_ = s.keepRegistered(ctx, centralPrefix+central.GetName(), string(value))
 		if pause(ctx, n) != nil {
 			return ctx.Err()

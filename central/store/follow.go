@@ -18,8 +18,8 @@ import (
 const (
 	// progressEvery is the interval at which the watch reports the current revision.
 	progressEvery = time.Second
-	// silentMost is how long a watch may be silent before Follow opens a new one,
-	// because a member may hang.
+	// silentMost is how long a watch may be silent before Follow opens a new one. A silent member of etcd
+	// may hang.
 	silentMost = 5 * time.Second
 )
 
@@ -27,9 +27,9 @@ const (
 // ends or a permanent error occurs.
 //
 // The sink gets all objects of one revision together. A large request has several
-// revisions (journal.go). Follow holds its objects, and the bindings of its ports, back
-// until the last revision. In the meantime it passes other bindings to the sink, but
-// calls no Progress. If etcd has compacted unread revisions, the sink gets the
+// revisions (journal.go). Until the last of them, Follow keeps the request's objects, and the bindings
+// of its ports, to itself. Meanwhile it passes other bindings to the sink, but
+// does not call Progress. If etcd has compacted revisions that Follow has not read yet, the sink gets the
 // difference in one call of Change.
 func (s *Store) Follow(ctx context.Context, sink Sink) error {
 	f := &follower{store: s, sink: sink}
@@ -238,8 +238,8 @@ func (f *follower) takeRevision(revision int64, events []*clientv3.Event) {
 	}
 }
 
-// takeWriter handles an event of the key "writer". It returns true if the event ends a
-// committed large request.
+// takeWriter handles a change of the key "writer", which exists during a large request. It returns true
+// if the change ends a committed request.
 func (f *follower) takeWriter(e *clientv3.Event) (ended bool) {
 	if e.Type == clientv3.EventTypeDelete {
 		return f.holding

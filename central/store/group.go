@@ -18,7 +18,7 @@ import (
 	"weft/central/wire"
 )
 
-// A store applies the requests of its callers one transaction after another. Requests that
+// A store applies the requests of its callers in transactions, one after another. Requests that
 // arrive during a transaction wait, and take effect together in the next one. The more
 // requests arrive, the more of them share the cost of a transaction, which each member of
 // etcd writes to its disk. A request that is refused does not affect the others.
@@ -28,14 +28,14 @@ import (
 //
 // The number of waiting requests is limited. Beyond the limit, Apply answers *Busy at once,
 // and the caller sends the request again later. Otherwise the queue of an overloaded central
-// would grow until its callers give up and repeat requests that are still in it.
+// would grow until callers give up and repeat requests that the queue still has.
 
 // Limits of the queue. At one of them, Apply returns a *Busy.
 const (
 	maxWaiting      = 1024     // requests
 	maxWaitingBytes = 64 << 20 // encoded length of the requests in bytes
-	// groupMost limits the requests of one transaction. Half of the transaction's
-	// operations and bytes are a further limit.
+	// groupMost limits the requests of one transaction. Together they also take at most half of the
+	// operations and of the bytes that etcd accepts in a transaction.
 	groupMost = 64
 	// deletionWait is the time for which a deletion waits for other requests, if the mean time
 	// between two requests is below oftenGap.
@@ -74,14 +74,14 @@ type requests struct {
 	mean    time.Duration // moving mean of a transaction's time, divided by its requests
 	gap     time.Duration // moving mean of the time between two requests, at most a second each
 	last    time.Time     // arrival of the newest request
-	arrived chan struct{} // wakes run, which waits for company of a deletion; nil: run does not wait
+	arrived chan struct{} // wakes run while it delays deletions; nil: run does not wait
 
 	// intent is the revision of the last change of the declaration by this store. Only the
 	// running goroutine uses it.
 	intent int64
 }
 
-// Load returns the present figures.
+// Load returns the counters since the start, and the number of requests that wait now.
 func (s *Store) Load() Load {
 	s.requests.mu.Lock()
 	defer s.requests.mu.Unlock()
@@ -125,8 +125,8 @@ func (q *requests) run(s *Store) {
 	}
 }
 
-// next returns the requests of the next transaction, or none if no request waits. While only
-// deletions wait, it waits for further requests as far as patient allows.
+// next returns the requests of the next transaction, or none if no request waits. While only deletions
+// are in the queue, it waits for further requests for the time that patient returns.
 func (q *requests) next(s *Store) []*applying {
 	for {
 		arrived, wait := q.patient(time.Now())
@@ -142,8 +142,8 @@ func (q *requests) next(s *Store) []*applying {
 	}
 }
 
-// patient returns how long the waiting requests may wait for further ones. It is more than 0
-// only if all of them are deletions. The channel is closed when the next request arrives.
+// patient returns how long the requests in the queue may wait for further ones. This time is 0 unless
+// all of them are deletions. The channel "arrived" is closed when the next request arrives.
 func (q *requests) patient(now time.Time) (arrived <-chan struct{}, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -264,8 +264,8 @@ func (a *applying) interrupted(err error) error {
 	return fmt.Errorf("request %s may or may not have had an effect, send it again: %w", a.id, err)
 }
 
-// keys returns the keys that the method plan reads, except the stored guards of objects that
-// change.
+// keys returns the keys that the method plan reads, except the guards of the stored versions of objects
+// that change.
 func (a *applying) keys() []string {
 	keys := []string{requestKey(a.id)}
 	for _, w := range a.objects {
@@ -296,7 +296,7 @@ func (s *Store) applyGroup(ctx context.Context, group []*applying) {
 			return
 		}
 		conflict, large := errors.Is(err, errConflict), errors.Is(err, errTooLarge)
-		old := local // what was read may have been old
+		old := local // the local reads may have been old
 		local = false
 		switch {
 		case err == nil, old && conflict:
@@ -333,7 +333,7 @@ func finishAll(group []*applying, err func(*applying) error) {
 }
 
 // applyOnce tries to apply requests in one transaction, and finishes those whose outcome is
-// known. If local is set, the store's reads may be old, so that it refuses no request. n is
+// known. If local is set, the store's reads may be old, so that applyOnce refuses no request. n is
 // the number of earlier attempts.
 func (s *Store) applyOnce(ctx context.Context, group []*applying, local bool, n int) error {
 	if len(group) == 1 && len(group[0].objects) > s.ops { // each change has a comparison
@@ -358,9 +358,9 @@ func (s *Store) applyOnce(ctx context.Context, group []*applying, local bool, n 
 		return err
 	}
 	changes := v.changes()
-	// One comparison of the key "intent" is as good as one of each key that was read, and
-	// costs each member of etcd less. It fails if another store has changed anything
-	// meanwhile. So it is used only if the last change was this store's.
+	// One comparison of the key "intent" replaces the comparisons of all keys that were read, and costs
+	// each member of etcd less. But it fails after any change by another store. So it is used only if the
+	// last change was this store's.
 	byIntent := accepted[0].expected != 0 || n == 0 && v.records[intentKey].mod == s.requests.intent
 	return s.commitGroup(ctx, accepted, bound, changes, v.unchanged(byIntent), n)
 }
@@ -380,7 +380,7 @@ func (v *view) planGroup(ctx context.Context, group []*applying) (accepted []*ap
 			continue
 		}
 		if ids[a.id] {
-			continue // the next attempt finds the effect of the first request of this id
+			continue // the next attempt finds that the first request of this id has taken effect
 		}
 		ports, err := v.planRequest(ctx, a)
 		var refused *Refused
@@ -511,7 +511,7 @@ type undone struct {
 	absent bool // the view had no record of the key
 }
 
-// begin makes the view remember the state of the keys that change, for undo.
+// begin makes the view remember the earlier state of each key that changes from now on, for undo.
 func (v *view) begin() { v.changed, v.remembers = v.changed[:0], true }
 
 func (v *view) remember(key string) {
@@ -526,7 +526,7 @@ func (v *view) remember(key string) {
 	v.changed = append(v.changed, undone{key: key, record: *r})
 }
 
-// undo takes back the changes since begin. What was read since begin stays.
+// undo takes back the changes since begin. Keys that were read since then stay in the view.
 func (v *view) undo() {
 	for i := len(v.changed) - 1; i >= 0; i-- {
 		u := v.changed[i]
@@ -557,8 +557,8 @@ func (v *view) unchanged(byIntent bool) []clientv3.Cmp {
 	return ifs
 }
 
-// declares reports whether each change of the key is a change of the declaration, which
-// writes the key "intent".
+// declares reports whether a comparison of the key "intent" covers this key: every change of the key
+// also writes "intent". Keys of groups are compared themselves.
 func declares(key string) bool {
 	for _, p := range [...]string{netPrefix, portPrefix, hostPrefix, guardPrefix} {
 		if strings.HasPrefix(key, p) {

@@ -69,7 +69,7 @@ type writer struct {
 	Committed bool   `json:"committed,omitempty"`
 	Chunks    int    `json:"chunks,omitempty"` // number of chunks written to the journal so far
 	Next      int    `json:"next,omitempty"`   // index of the first chunk that was not executed yet
-	// number that grows with every write of the key, so that all values differ
+	// Step grows with every write of the key, so that no two values are equal.
 	Step int `json:"step"`
 
 	mod int64 // revision of the transaction that wrote this value
@@ -156,7 +156,8 @@ func (s *Store) cut(changes []change) [][]change {
 	return chunks
 }
 
-// The method large applies a request through the journal.
+// The method large applies a request through the journal, and returns the revision at which the request
+// took effect.
 func (a *applying) large(ctx context.Context) (int64, error) {
 	s := a.store
 	w, err := a.lock(ctx)
@@ -440,16 +441,15 @@ func (s *Store) requestRevision(ctx context.Context, id string) (int64, error) {
 	return 0, errConflict // the id has expired, or another store has discarded the request
 }
 
-// writerSeen has the last value of the key "writer" that this store has read while it
-// waited. All requests of the store share it. A single client may give up before the
-// time givenUp is over.
+// writerSeen notes since when the key "writer" has had its present value. All requests of the store that
+// wait for the key share it, because each of them alone may give up before the time givenUp is over.
 type writerSeen struct {
 	mu    sync.Mutex
 	mod   int64     // revision of the value
 	since time.Time // time at which this store first read the value
 }
 
-// idle returns for how long, at least, the key "writer" has had the value w.
+// idle returns the time since this store first read the value w of the key "writer".
 func (o *writerSeen) idle(w *writer) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -97,7 +97,7 @@ var kinds = []kindRow{
 }
 
 // decode decodes the key and the value of a stored object. isObject is false if the key
-// belongs to something else than an object. For a deleted object, there is no message.
+// is none of an object. A deleted object has no message.
 func decode(key, value []byte, deleted bool, revision int64) (o Object, isObject bool, err error) {
 	for i := range kinds {
 		k := &kinds[i]
@@ -122,7 +122,7 @@ func decode(key, value []byte, deleted bool, revision int64) (o Object, isObject
 	return o, false, nil
 }
 
-// encode encodes a message deterministically: equal messages have equal bytes.
+// encode encodes a message. Equal messages have equal bytes, so bytes can be compared.
 func encode(m proto.Message) ([]byte, error) {
 	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
 }

@@ -10,17 +10,16 @@ import (
 	"go.etcd.io/etcd/server/v3/storage/mvcc"
 )
 
-// This file reads from the member of etcd in this process, at the revision that the
-// member has. A read-only transaction of etcd returns the same, but it copies all writes
-// that are not in the database file yet, and traces each key. Together this costs more
-// than the rest of a change.
+// This file reads from the member of etcd in this process, without asking the other members. A read-only
+// transaction of etcd returns the same, but it copies all writes that are not in the database file yet,
+// and traces each key. Together this costs more than the rest of a change.
 
 // localReader reads keys of a member at a revision; revision 0 means the newest one. The first
 // result has an element for each key, nil if the key is absent; the second is the newest
 // revision that the member has.
 type localReader func(ctx context.Context, keys []string, revision int64) (found []*mvccpb.KeyValue, newest int64, err error)
 
-// readLocal implements localReader. Writes of the member wait meanwhile.
+// readLocal implements localReader. The member's writes wait until it returns.
 func (e *Embedded) readLocal(ctx context.Context, keys []string, revision int64) (found []*mvccpb.KeyValue, newest int64, err error) {
 	trace := traceutil.TODO()
 	found = make([]*mvccpb.KeyValue, len(keys))

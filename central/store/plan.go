@@ -24,8 +24,8 @@ type target struct {
 
 func (w *target) key() string { return Prefix + w.kind + "/" + w.id }
 
-// collect checks each change of a request on its own. If two changes concern the same
-// object, the later one counts.
+// collect checks each change of a request on its own, and returns the state of each changed object. If
+// two changes concern the same object, the later one counts.
 func collect(changes []*wire.Change) ([]*target, error) {
 	if len(changes) > maxChanges {
 		return nil, refusedf("the request has %d changes; send at most %d in one", len(changes), maxChanges)
@@ -106,9 +106,9 @@ func guards(m proto.Message) []string {
 	return nil
 }
 
-// namesakes returns the key that exists if the port's id is the name of another port, and the
-// key that exists if its name is the id of another port. A host's port of this name would
-// belong to both ports.
+// namesakes returns the two keys that must not exist beside a port: one exists if the port's id is the
+// name of another port, the other if the port's name is the id of another port. A host reports a port by
+// name or id, and would mean both ports.
 func namesakes(m proto.Message) []string {
 	if p, ok := m.(*wire.Port); ok && p.Id != p.Name {
 		return []string{nameGuard("port", p.Id), portKey(p.Name)}
@@ -296,8 +296,7 @@ func duplicate(w *target, guard, owner string) error {
 // checkReferences returns an error if a port or group would refer to an object that is
 // not declared.
 func (v *view) checkReferences(ctx context.Context, objects []*target) error {
-	// deleted networks, hosts and groups, by the prefix under which the guard keys of their
-	// ports are
+	// deleted networks, hosts and groups, by the prefix of the guard keys that show a use of them
 	inUse := map[string]*target{}
 	for _, w := range objects {
 		if w.message != nil {
@@ -344,8 +343,8 @@ func (v *view) checkReferences(ctx context.Context, objects []*target) error {
 		mention{kind: w.kind, id: w.id}, mention{kind: user, id: string(v.records[first].value)}, user)
 }
 
-// keepUnknown returns m with the unknown fields of the stored message stored. A later
-// version of Weft has written these fields.
+// keepUnknown returns m with the unknown fields of the message "stored". A later version of Weft has
+// written these fields, and a change by this version must not lose them.
 func keepUnknown(m, stored proto.Message) proto.Message {
 	if stored == nil {
 		return m

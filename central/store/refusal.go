@@ -44,8 +44,8 @@ func refuse(reason Reason, format string, args ...any) error {
 	return &Refused{Why: fmt.Sprintf(format, args...), Reason: reason, format: format, args: args}
 }
 
-// mention is an object in the text of a Refused. A guard has only the object's id, which is
-// random unless the administrator has chosen it, so nameMentions adds the name.
+// mention is an object that the text of a Refused mentions. The store often knows only its id, from a
+// guard. An id is random unless the administrator has chosen it, so nameMentions adds the name.
 type mention struct {
 	kind, id string // kind is a key of noun
 	name     string // "": not known
@@ -62,7 +62,7 @@ func (m mention) key() string { return Prefix + m.kind + "/" + m.id }
 
 // nameMentions writes the names of mentioned objects into the text of a Refused. An object of
 // the request has the name that the request gives it, another one its stored name. If the store
-// does not answer, ids stay. Errors of other kinds are returned as they are.
+// does not answer, the text has the ids only. Errors of other kinds are returned as they are.
 func (s *Store) nameMentions(ctx context.Context, err error, objects []*target) error {
 	var refused *Refused
 	if !errors.As(err, &refused) || !slices.ContainsFunc(refused.args, isMention) {

@@ -67,8 +67,8 @@ func (s *Store) rewriteBindings(ctx context.Context) error {
 	return nil
 }
 
-// rewrite writes keys again with their values. If a key has changed in the meantime,
-// rewrite divides the batch and tries each part.
+// rewrite writes keys again with the same values, which gives them a new revision. If a key has changed
+// in the meantime, rewrite divides the batch and tries each half.
 func (s *Store) rewrite(ctx context.Context, batch []*mvccpb.KeyValue) error {
 	var ifs []clientv3.Cmp
 	var ops []clientv3.Op

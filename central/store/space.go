@@ -64,8 +64,8 @@ func (s *Store) status(ctx context.Context) (*clientv3.StatusResponse, error) {
 	return s.client.Status(ctx, endpoints[0])
 }
 
-// full reports whether a member has the alarm NOSPACE. The status lists alarms as
-// texts.
+// full reports whether a member has the alarm NOSPACE, which etcd raises at the limit of the database's
+// size. The status lists alarms as texts.
 func full(status *clientv3.StatusResponse) bool {
 	return slices.ContainsFunc(status.Errors, func(e string) bool { return strings.Contains(e, pb.AlarmType_NOSPACE.String()) })
 }
@@ -73,8 +73,8 @@ func full(status *clientv3.StatusResponse) bool {
 const (
 	// reclaimTimeout limits the time of Reclaim, which rewrites the database.
 	reclaimTimeout = 5 * time.Minute
-	// reclaimedPercent is the part of its size limit that the database may use after
-	// Reclaim.
+	// reclaimedPercent is the percentage of the size limit that the database may use after Reclaim. If it
+	// uses more, Reclaim does not end the alarm.
 	reclaimedPercent = 90
 )
 

@@ -2,7 +2,7 @@
 
 // Package store keeps the declaration and the bindings of a fleet in etcd.
 //
-// The declaration consists of networks, ports and hosts. The method Apply changes the
+// The declaration consists of networks, groups, ports and hosts. The method Apply changes the
 // declaration by requests, each of which takes effect completely or not at all. The
 // method Bind stores the host of a port. The method Follow passes all objects and then
 // every change to one reader. No store has a special role: several stores in several
@@ -13,7 +13,7 @@
 //   - A name, a VNI or a tunnel endpoint belongs to only one object of the fleet, and a
 //     MAC or IP address to only one object of a network. A key under guard/ names the
 //     owner.
-//   - The network of a port exists, and so do the hosts that the port names.
+//   - The network of a port exists, and so do the hosts and groups that the port names.
 //   - The port and the host of a binding existed when the binding was written. The
 //     generation of a binding is the revision of the transaction that wrote it.
 //   - A request id takes effect at most once.
@@ -61,7 +61,7 @@ type Store struct {
 	// change then reads this member's data without asking the other members. The data
 	// may be old; the comparisons in the transaction detect this.
 	local bool
-	// readLocal reads from this member; nil: by transactions of kv.
+	// readLocal reads from the member in this process. If it is nil, the store reads by transactions of kv.
 	readLocal localReader
 	ops       int // limit of operations in one transaction
 	bytes     int // limit of the size of one transaction
@@ -87,8 +87,8 @@ type Option func(*Store)
 // etcd must accept transactions of this size.
 func WithLimits(ops, bytes int) Option { return func(s *Store) { s.ops, s.bytes = ops, bytes } }
 
-// New returns a Store that uses the client, and chooses the endpoint that the client
-// uses. The caller closes the client after the last call of the Store.
+// New returns a Store that uses the client. The Store sets the endpoint of the client, and changes it
+// after failures. The caller closes the client after the last call of the Store.
 func New(client *clientv3.Client, options ...Option) *Store {
 	s := &Store{client: client, kv: client, watcher: client, ops: DefaultOps, bytes: DefaultBytes, members: newMembers(client)}
 	for _, o := range options {
@@ -128,7 +128,7 @@ type Object struct {
 // have a lower revision.
 type Sink interface {
 	// Reset passes the full list of objects, which replaces all earlier objects.
-	// Networks come first, followed by hosts, ports, bindings, status and revocations.
+	// Networks come first, followed by hosts, groups, ports, bindings, status and revocations.
 	Reset(revision int64, objects []Object)
 	// Change passes the objects that have changed since the last call, each once and in
 	// any order. Usually the changes belong to one revision, sometimes to several.

@@ -124,7 +124,7 @@ func wrongMAC(mac []byte) string {
 	return ""
 }
 
-// wrongAddress returns the reason why b is not an IP address of a machine, or "".
+// wrongAddress returns the reason why b cannot be the IP address of a machine, or "" if it can.
 func wrongAddress(b []byte) string {
 	a, ok := netip.AddrFromSlice(b)
 	switch {

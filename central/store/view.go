@@ -25,7 +25,7 @@ type record struct {
 	read   bool
 	stored []byte
 	mod    int64
-	// ranged: loadPrefix has read the key.
+	// ranged means that loadPrefix has read the key, so that its prefix is compared, not the key.
 	ranged bool
 }
 
@@ -40,7 +40,7 @@ type view struct {
 	// prefixes that loadPrefix has read. If another store adds a key with one of them,
 	// the transaction conflicts.
 	prefixes []string
-	// changed has the earlier state of changed keys if remembers is set, see begin.
+	// changed has the earlier states of keys that were changed after begin, which sets remembers.
 	changed   []undone
 	remembers bool
 }
@@ -124,7 +124,7 @@ func (v *view) loadLocal(ctx context.Context, keys []string) bool {
 	return true
 }
 
-// set stores the value and the revision that etcd has for the key.
+// set enters the value and the revision that were read from etcd into the record.
 func (r *record) set(kv *mvccpb.KeyValue) {
 	r.value, r.exists = kv.Value, true
 	r.stored, r.mod = kv.Value, kv.ModRevision

@@ -15,13 +15,13 @@ import (
 // transaction that declares the port binds it, too. Without this, the host's hub sees
 // the declaration and binds the port in a second transaction.
 
-// SetWaiting sets the function that names the host which has an undeclared port, or ""
-// if it knows none. The host may bind the port as declared. An old answer does no harm:
-// the hub of the host binds or releases the port. SetWaiting is called before the first
-// Apply.
+// SetWaiting sets the function that returns the host which has a port before the port is declared, or
+// "" if it knows none. p is the port's new declaration, which must allow the host. A result that is out
+// of date does no harm, because the hub of the host binds or releases the port. The caller calls
+// SetWaiting before the first Apply.
 func (s *Store) SetWaiting(waiting func(p *wire.Port) (host string)) { s.waitingHost = waiting }
 
-// BoundAtOnce returns the number of bindings that Apply has written.
+// BoundAtOnce returns the number of ports that Apply has bound in the transaction that declared them.
 func (s *Store) BoundAtOnce() uint64 { return s.boundAtOnce.Load() }
 
 // bindWaiting enters the bindings of the request's new ports into the view, and returns

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// slogCore passes warnings and errors of etcd to the daemon's log.
+// slogCore passes warnings and errors of etcd to the daemon's log, one level lower.
 type slogCore struct {
 	log    *slog.Logger
 	fields []zapcore.Field
