@@ -30,7 +30,7 @@ const (
 	listPage = 500
 	// saveChunk is the size in bytes of one message of a backup.
 	saveChunk = 256 << 10
-	// peerTimeout limits calls to other centrals, except Sync.
+	// peerTimeout limits calls to other centrals, except Sync and Waiting.
 	peerTimeout = 2 * time.Second
 	// Tokens are valid for defaultInvite, or for a given time of at most maxInvite.
 	defaultInvite = time.Hour
@@ -191,7 +191,7 @@ func reply(revision int64, page []store.Object, connected map[string]hostState) 
 			r.Binds = append(r.Binds, &wire.BoundPort{Bind: m, Generation: o.Revision})
 		case *wire.HostStatus:
 			at, ok := connected[m.Host]
-			if ok && at.applied > 0 { // the store learns of it later
+			if ok && at.applied > 0 { // the store gets the report later
 				m.Applied, m.Trouble = max(m.Applied, at.applied), at.trouble
 			}
 			r.Status = append(r.Status, &wire.HostReport{Status: m, Connected: ok, Hub: at.central})

@@ -53,7 +53,7 @@ type enrolment struct {
 	s *Service
 }
 
-// Enrol implements wire.EnrolmentServer.
+// Enrol implements wire.EnrolmentServer. It exchanges a token, which it uses up, for a certificate.
 func (e *enrolment) Enrol(ctx context.Context, r *wire.EnrolRequest) (*wire.Enrolled, error) {
 	s := e.s
 	if s.CA == nil {
@@ -85,8 +85,8 @@ func (e *enrolment) Enrol(ctx context.Context, r *wire.EnrolRequest) (*wire.Enro
 	return reply, nil
 }
 
-// giveBack makes a token valid again whose central etcd has not taken as a member. The
-// token is then valid for as long as a new one with the same lifetime.
+// giveBack makes the token of a new central valid again, because the central could not be added. The
+// token is then valid for its whole lifetime again.
 func (s *Service) giveBack(ctx context.Context, id string, invitation *wire.InviteRequest) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
 	defer cancel()

@@ -31,13 +31,14 @@ func (p *peers) Sessions(context.Context, *wire.SessionsRequest) (*wire.Sessions
 	return &wire.SessionsReply{Sessions: p.s.Hub.Sessions()}, nil
 }
 
-// Waiting implements wire.PeerServer.
+// Waiting implements wire.PeerServer. It sends the undeclared ports that this central's hosts have, and
+// then each change, until the call ends.
 func (p *peers) Waiting(_ *wire.WaitingRequest, stream grpc.ServerStreamingServer[wire.WaitingPorts]) error {
 	return failure(p.s.Hub.AnnounceWaiting(stream.Context(), stream.Send))
 }
 
-// ask calls local for this central, and remote for each of the other centrals,
-// concurrently. It returns the results and the errors by name of the central, and the
+// ask calls the function local for this central, and the function remote for each of the other
+// centrals, all concurrently. It returns the results and the errors by name of the central, and the
 // list of centrals.
 func ask[T any](ctx context.Context, s *Service, local func() (T, error), remote func(wire.PeerClient) (T, error)) (map[string]T, map[string]error, []*wire.Central, error) {
 	centrals, err := s.Store.Centrals(ctx)
@@ -109,7 +110,8 @@ func (s *Service) connected(ctx context.Context) map[string]hostState {
 	return hosts
 }
 
-// Sync implements wire.AdminServer.
+// Sync implements wire.AdminServer. If the request asks for it, Sync waits until the connected hosts of
+// all centrals have applied the revision.
 func (s *Service) Sync(ctx context.Context, r *wire.SyncRequest) (*wire.SyncReply, error) {
 	revision := r.GetRevision()
 	if revision == 0 {
@@ -163,7 +165,7 @@ func (s *Service) missing(ctx context.Context) (names []string, err error) {
 	return names, nil
 }
 
-// Status implements wire.AdminServer.
+// Status implements wire.AdminServer. A central that does not answer is in the reply with its error.
 func (s *Service) Status(ctx context.Context, _ *wire.StatusRequest) (*wire.StatusReply, error) {
 	sessions, failed, centrals, err := s.sessions(ctx)
 	if err != nil {

@@ -49,8 +49,8 @@ type GateStats struct {
 	Ended       uint64 // running calls ended because the certificate was revoked
 }
 
-// NewGate returns a Gate. The Gate refuses all calls except enrolments until the first
-// call of Revocations.
+// NewGate returns a Gate. Until the first call of Revocations, calls wait for readyTimeout and are then
+// refused, except enrolments.
 func NewGate() *Gate {
 	return &Gate{ready: make(chan struct{}), revoked: map[string]*wire.Revocation{}, calls: map[*runningCall]struct{}{}}
 }
@@ -62,7 +62,7 @@ func (g *Gate) Stats() GateStats {
 	return GateStats{len(g.revoked), g.refused, g.ended}
 }
 
-// Revocations tells the Gate changed revocations of the store, or all of them if
+// Revocations gives the Gate the revocations that have changed in the store, or all of them if
 // isComplete is true. The Gate ends the calls whose certificates are revoked. The hub
 // calls it as OnRevocations.
 func (g *Gate) Revocations(isComplete bool, changed []store.Object) {
@@ -150,7 +150,8 @@ func (g *Gate) enter(ctx context.Context, method string) (admitted context.Conte
 	}, nil
 }
 
-// insideStream is a gRPC stream whose context comes from Gate.enter.
+// insideStream is a gRPC stream with the context of Gate.enter, which ends when the caller's certificate
+// is revoked.
 type insideStream struct {
 	grpc.ServerStream
 	ctx context.Context

@@ -53,7 +53,7 @@ func serialText(s string) string {
 	return s
 }
 
-// Revocations implements wire.AdminServer.
+// Revocations implements wire.AdminServer. It lists all revocations in the store.
 func (s *Service) Revocations(ctx context.Context, _ *wire.RevocationsRequest) (*wire.RevocationsReply, error) {
 	_, objects, err := s.Store.Objects(ctx, store.KindRevocation)
 	if err != nil {

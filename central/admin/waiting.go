@@ -10,11 +10,11 @@ import (
 	"weft/central/wire"
 )
 
-// followEvery is the interval at which a central looks for other centrals whose Waiting
-// it does not follow.
+// followEvery is the interval at which a central looks for other centrals to which it has no call of
+// Waiting open. Such a call reports the undeclared ports that the other central's hosts have.
 const followEvery = 3 * time.Second
 
-// FollowPeers follows the Waiting of all other centrals until ctx ends.
+// FollowPeers keeps a call of Waiting open to each other central until ctx ends.
 func (s *Service) FollowPeers(ctx context.Context) {
 	if s.Dial == nil {
 		return
@@ -51,8 +51,8 @@ func (s *Service) FollowPeers(ctx context.Context) {
 	}
 }
 
-// followWaiting passes the Waiting of another central to the hub until the stream ends.
-// Nothing is lost but time: ports are then bound in a second transaction.
+// followWaiting calls Waiting of another central and passes the reported ports to the hub until the call
+// ends. It ignores errors: without the reports, ports are bound in a second transaction.
 func (s *Service) followWaiting(ctx context.Context, address string) {
 	conn, err := s.dial(address)
 	if err != nil {

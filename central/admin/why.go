@@ -94,7 +94,7 @@ func (w *investigation) explain() {
 	if !w.reply.Alive {
 		w.reply.Missing = append(w.reply.Missing, fmt.Sprintf("host %s, which has the port, is connected to no central", host.Name))
 	}
-	// Every host that has a bound port in the network needs to know the host of this
+	// Every host that has a bound port in the network must know the host of this
 	// port.
 	need := w.service.Hub.HostsOf(p.Net)
 	need[host.Id] = host.Name
@@ -114,11 +114,12 @@ func (w *investigation) explain() {
 	w.explainTrouble(need)
 }
 
-// troubledMost limits the hosts whose trouble the reply has.
+// troubledMost limits the hosts whose trouble (their reported error texts) a reply quotes.
 const troubledMost = 5
 
-// explainTrouble adds the trouble of the hosts that need to reach each other, which are given
-// as names by id. A host that is alone in the network needs no tunnel.
+// explainTrouble adds to the reply the trouble of the hosts that have ports in the network. names has
+// their names by id. The trouble of a host that is alone in the network does not matter, because the
+// host needs no tunnel.
 func (w *investigation) explainTrouble(names map[string]string) {
 	if len(names) < 2 {
 		return

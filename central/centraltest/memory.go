@@ -81,7 +81,7 @@ func (m *Memory) put(objects []store.Object) int64 {
 	return m.revision
 }
 
-// Follow implements hub.Store.
+// Follow implements hub.Store. Several calls may run at once.
 func (m *Memory) Follow(ctx context.Context, sink store.Sink) error {
 	m.mu.Lock()
 	sink.Reset(m.revision, m.list())
@@ -94,7 +94,7 @@ func (m *Memory) Follow(ctx context.Context, sink store.Sink) error {
 	return ctx.Err()
 }
 
-// Reset sends all objects to the follower again, as the store does after a gap in its
+// Reset sends all objects to the sinks of Follow again, as the store does after a gap in its
 // watch.
 func (m *Memory) Reset() {
 	m.mu.Lock()
@@ -111,7 +111,7 @@ func (m *Memory) list() (list []store.Object) {
 	return list
 }
 
-// Bind implements hub.Store.
+// Bind implements hub.Store. All requests take effect in one revision.
 func (m *Memory) Bind(_ context.Context, requests []store.BindRequest) []store.BindResult {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -52,7 +52,7 @@ func DeclarationOf(objects iter.Seq[store.Object]) *Declaration {
 
 // Expected is the state that a host's switch should have.
 type Expected struct {
-	Nets      map[uint32]agent.Net // by VNI; Members only with flooding
+	Nets      map[uint32]agent.Net // by VNI; Members is set only for networks that flood
 	Ports     map[string]agent.Port
 	Addresses map[AddressKey]agent.Address
 }
@@ -113,7 +113,8 @@ func (d *Declaration) Expect(host string, local []agent.LocalPort, onDemand func
 	return e
 }
 
-// groups returns the groups of a port with as much of their rules as tests declare: protocol and group.
+// groups returns the groups of a port. The rules have only a protocol and a group, because tests declare
+// nothing else.
 func (d *Declaration) groups(p *wire.Port) (list []agent.Group) {
 	for _, id := range p.Groups {
 		g := agent.Group{ID: id, Name: d.Groups[id].GetName()}

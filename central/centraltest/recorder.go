@@ -129,7 +129,7 @@ func (r *Recorder) Has(vni uint32, mac uint64) bool {
 	return ok
 }
 
-// Here reports whether a MAC address is at one of the recorder's ports.
+// Here reports whether a MAC address in a VNI belongs to one of the recorder's own ports.
 func (r *Recorder) Here(vni uint32, mac uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -39,7 +39,7 @@ const (
 	// Keep-alive probes detect a dead central during a long call.
 	aliveEvery, aliveWithin = 10 * time.Second, 5 * time.Second
 	// unreachableRounds is the number of attempts at each central before the client
-	// gives up, about 3 s. A central that has just been started needs a second or two
+	// gives up because it reaches none, about 3 s. A central that has just been started needs a second or two
 	// before it listens.
 	unreachableRounds = 15
 	// roundPause is the pause after the client has tried every central once. Busy centrals
@@ -119,8 +119,8 @@ func (c *Client) Close() {
 	}
 }
 
-// tryAll calls f with one central after another until a central answers. timeout limits each call of
-// f.
+// tryAll calls f with one central after another, in rounds, until a central answers. timeout limits each
+// call of f.
 func (c *Client) tryAll(ctx context.Context, timeout time.Duration, f func(context.Context, wire.AdminClient) error) error {
 	return c.eachConn(ctx, timeout, func(ctx context.Context, conn *grpc.ClientConn) error {
 		return f(ctx, wire.NewAdminClient(conn))
@@ -156,8 +156,8 @@ func (c *Client) eachConn(ctx context.Context, timeout time.Duration, f func(con
 	}
 }
 
-// sleep waits for wait and a random time of up to a quarter of it. It returns false if ctx ends first.
-// The random time spreads clients that a busy central has refused at the same moment.
+// sleep pauses for the time wait, and for up to a quarter of it more at random, so that clients that were
+// refused at the same moment do not come back together. It returns false if ctx ends first.
 func sleep(ctx context.Context, wait time.Duration) bool {
 	select {
 	case <-ctx.Done():
@@ -253,7 +253,8 @@ func (c *Client) Change(ctx context.Context, readState func() (*declare.Fleet, e
 	}
 }
 
-// List returns the objects that the request selects. All of them are as of one revision.
+// List returns the objects that the request selects, all at one revision. If the request names a network,
+// only its ports and bindings are certainly at this revision; other objects may be newer.
 func (c *Client) List(ctx context.Context, request *wire.ListRequest) (*declare.Fleet, error) {
 	var parts []*wire.ListReply
 	ctx, stop := context.WithTimeout(ctx, 4*answerTimeout)
@@ -278,8 +279,8 @@ func (c *Client) List(ctx context.Context, request *wire.ListRequest) (*declare.
 	return declare.NewFleet(parts), nil
 }
 
-// Sync waits until the centrals have the revision, which is the present one if revision is 0. If hosts
-// is set, it also waits until all connected hosts have applied the revision. Only ctx limits the time.
+// Sync returns the revision in the reply; 0 stands for the present one. If hosts is set, Sync first waits
+// until all connected hosts have applied the revision. Only ctx limits the time.
 func (c *Client) Sync(ctx context.Context, revision int64, hosts bool) (reply *wire.SyncReply, err error) {
 	err = c.tryAll(ctx, forever, func(ctx context.Context, a wire.AdminClient) error {
 		reply, err = a.Sync(ctx, &wire.SyncRequest{Revision: revision, WaitHosts: hosts})
@@ -290,7 +291,7 @@ func (c *Client) Sync(ctx context.Context, revision int64, hosts bool) (reply *w
 
 const forever = 24 * time.Hour
 
-// Why returns the state of a port, given by name or id, with the reasons.
+// Why returns whether a port, given by name or id, is reachable, and what is missing if it is not.
 func (c *Client) Why(ctx context.Context, port string) (reply *wire.WhyReply, err error) {
 	err = c.ask(ctx, func(ctx context.Context, a wire.AdminClient) error {
 		reply, err = a.Why(ctx, &wire.WhyRequest{Port: port})

@@ -12,15 +12,16 @@ import (
 	"weft/central/wire"
 )
 
-// Addressing is what the hosts of a network tell its guests, in files and output.
+// Addressing has what the hosts of a network tell its guests by DHCP and router advertisements, in the
+// form of declaration files and output.
 type Addressing struct {
-	// Subnets are the prefixes of the network, without the bits of a host.
+	// Subnets are the prefixes of the network, with zeros after the prefix.
 	Subnets []netip.Prefix `toml:"subnets,omitempty" json:"subnets,omitempty"`
 	// Routers and DNS are default routers and name servers, the preferred one first.
 	Routers []netip.Addr `toml:"routers,omitempty" json:"routers,omitempty"`
 	DNS     []netip.Addr `toml:"dns,omitempty" json:"dns,omitempty"`
 	Domain  string       `toml:"domain,omitempty" json:"domain,omitempty"`
-	// Service has the addresses at which each host answers its own guests, one of a kind.
+	// Service has at most one IPv4 and one IPv6 address. Each host answers its own guests at them.
 	Service []netip.Addr `toml:"service,omitempty" json:"service,omitempty"`
 	DHCP    bool         `toml:"dhcp,omitempty" json:"dhcp,omitempty"`
 	Lease   uint32       `toml:"lease,omitempty" json:"lease,omitempty"` // seconds; 0: a day
@@ -80,8 +81,8 @@ func (a *Addressing) merge(oldSettings *wire.Addressing) *wire.Addressing {
 	return w
 }
 
-// someAddressing returns the settings, or nil if nothing is set: so that a network whose
-// settings were removed is equal to one that never had any.
+// someAddressing returns w, or nil if nothing is set in it. So a network whose settings were removed is
+// equal to one that never had any.
 func someAddressing(w *wire.Addressing) *wire.Addressing {
 	if proto.Size(w) == 0 {
 		return nil
@@ -158,7 +159,7 @@ func joined[T interface{ String() string }](list []T) string {
 	return strings.Join(texts, ",")
 }
 
-// settings returns the keys of a network that set a.
+// settings returns the keys of a network's words that change the addressing a.
 func (a *Addressing) settings() []setting {
 	addresses := func(key string, dst *[]netip.Addr) setting {
 		return setting{key, func(v string) error {

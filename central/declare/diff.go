@@ -109,8 +109,8 @@ func (f *Fleet) Diff(file *File, prune bool) (*Diff, error) {
 	return d, nil
 }
 
-// wirePort converts a port of a file to its form in messages. f has the networks and
-// hosts after the change.
+// wirePort converts a port of a file to its form in messages. f has the networks, groups and
+// hosts as they are after the change.
 func (f *Fleet) wirePort(p *Port, id string) (*wire.Port, error) {
 	n, err := f.Nets.Find(p.Net)
 	if err != nil {
@@ -148,7 +148,8 @@ type merged[T Object] struct {
 	changes []change[T]
 }
 
-// merge computes the changes of one kind of objects. stored has the present objects.
+// merge computes the changes that make the objects of one kind equal to the file. stored has the present
+// objects.
 // fileEntries has the entries of the file. naming returns an entry's id and name. build
 // converts an entry to an object.
 func merge[T Object, E any](stored Kind[T], fileEntries []E, prune bool, naming func(*E) (id, name string), build func(*E, string) (T, error)) (*merged[T], error) {
@@ -198,7 +199,7 @@ func merge[T Object, E any](stored Kind[T], fileEntries []E, prune bool, naming 
 	return m, nil
 }
 
-// equivalent compares two objects. It ignores unknown fields and the order of
+// equivalent reports whether two objects are equal, apart from unknown fields and the order of
 // addresses.
 func equivalent(a, b proto.Message) bool {
 	plain := func(m proto.Message) proto.Message {

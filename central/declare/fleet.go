@@ -97,7 +97,7 @@ func (k *Kind[T]) Find(nameOrID string) (T, error) {
 	return o, errorf("%s: no such %s; expected one of %s", quoted(nameOrID), k.noun, strings.Join(names, ", "))
 }
 
-// Lookup is Find without an error.
+// Lookup finds an object as Find does, but reports with false that there is none.
 func (k *Kind[T]) Lookup(nameOrID string) (T, bool) {
 	if o, ok := k.byName[nameOrID]; ok {
 		return o, true

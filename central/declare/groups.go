@@ -162,7 +162,7 @@ func parseDetail(r *wire.GroupRule, text string) error {
 	return nil
 }
 
-// parsePrefix parses an address or a prefix without bits of a host.
+// parsePrefix parses an address, or a prefix whose other bits are zeros.
 func parsePrefix(text string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" && !a.Is4In6() {
 		return netip.PrefixFrom(a, a.BitLen()), nil
@@ -177,7 +177,7 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// splitRules returns the texts of rules in one word.
+// splitRules splits the VALUE of the word rules= into the texts of the rules.
 func splitRules(text string) (list []string) {
 	for rule := range strings.SplitSeq(text, ruleSeparator) {
 		if rule = strings.TrimSpace(rule); rule != "" {
@@ -286,8 +286,8 @@ func (g *Group) check() error {
 	return checkRuleCount(len(g.Rules))
 }
 
-// mergeGroups is merge for groups, whose rules may name groups of the same file. A first merge finds
-// the ids of all groups.
+// mergeGroups does what merge does, for groups. Rules may name other groups of the same file, so a first
+// merge gives all groups their ids, and a second one converts the rules.
 func (f *Fleet) mergeGroups(file *File, prune bool) (*merged[*wire.Group], error) {
 	naming := func(g *Group) (string, string) { return g.ID, g.Name }
 	named, err := merge(f.Groups, file.Groups, prune, naming,

@@ -140,7 +140,7 @@ func text(words []word) string {
 	return strings.Join(texts, " ")
 }
 
-// Checked reports whether the port is restricted to its declared addresses.
+// Checked reports whether the port may send only from its declared addresses.
 func (p *Port) Checked() bool { return p.SpoofCheck == nil || *p.SpoofCheck }
 
 // AddressText returns the port's IP addresses, separated by commas.

@@ -19,7 +19,8 @@ const (
 	maxAddresses = 64
 )
 
-// setting is a key of an object. set parses and stores the value.
+// setting is a KEY that the words KEY=VALUE for an object may have. The function set parses the value and
+// stores it in the object.
 type setting struct {
 	key string
 	set func(value string) error

@@ -128,8 +128,8 @@ func (h *Hub) await(ctx context.Context, revision int64) bool {
 	}
 }
 
-// unfence sends an answer that has waited for the store. absence is the answer to a question for an address that nobody seems to have. The caller
-// holds mu.
+// unfence sends an answer that has waited for the store. absence is the answer to a question for an
+// address that nobody seems to have. The caller holds mu.
 func (h *Hub) unfence(f fenced, absence wire.Absence) {
 	switch {
 	case h.sessions[f.session.host] != f.session:

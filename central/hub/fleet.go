@@ -172,7 +172,7 @@ func (f *fleet) setNet(id string, declared *wire.Net) {
 	n := f.network(id)
 	c := f.touch(n)
 	c.view = true
-	c.remake = c.remake || n.declared.GetFlood() != declared.GetFlood() // only networks that flood are sent with their members
+	c.remake = c.remake || n.declared.GetFlood() != declared.GetFlood() // members are sent only with flooding
 	n.declared = declared
 	for p := range n.ports {
 		f.dirtyPorts[p] = struct{}{}

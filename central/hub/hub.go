@@ -84,7 +84,7 @@ type Stats struct {
 	Nets, Ports, Bound, Hosts, Sessions    int
 	Delivered, DeliveredBytes              uint64 // messages put into sessions' queues
 	Batches, Pulls                         uint64
-	Waiting                                int // sessions whose changes wait because of the limit on batches (pace.go)
+	Waiting                                int // sessions in the pacer's queue, see pace.go
 	Questions, QuestionsRefused, Interests uint64
 	QuestionsLate                          uint64 // questions answered with ABSENCE_LATE
 	Unknown                                uint64 // messages of a kind that this version does not know

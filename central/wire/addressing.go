@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Limits of an Addressing. With them, a DHCP answer has room for all of it.
+// Limits of an Addressing. Within them, one DHCP answer has room for all settings.
 const (
 	MaxSubnets = 16
 	MaxRouters = 8
@@ -32,8 +32,8 @@ const (
 	DefaultLease = 86400
 )
 
-// Problem returns what is wrong with the settings, beginning with the word of the user's
-// setting, or "".
+// Problem returns what is wrong with the settings, or "". Its text begins with the user's word for the
+// wrong setting, such as subnets.
 func (a *Addressing) Problem() string {
 	if a == nil {
 		return ""
@@ -55,7 +55,7 @@ func (a *Addressing) Problem() string {
 	return a.wrongDHCP()
 }
 
-// HasSubnet reports whether a subnet is of IPv6, or of IPv4.
+// HasSubnet reports whether one of the subnets is of IPv6 if ipv6 is true, of IPv4 otherwise.
 func (a *Addressing) HasSubnet(ipv6 bool) bool {
 	return slices.ContainsFunc(a.GetSubnets(), func(p *Prefix) bool { return p.Prefix().Addr().Is6() == ipv6 })
 }
@@ -100,7 +100,7 @@ func (a *Addressing) wrongSubnets() string {
 	return ""
 }
 
-// Prefix returns the prefix, which is invalid if the message is wrong.
+// Prefix converts the message. The result is not valid if the message has a wrong length.
 func (p *Prefix) Prefix() netip.Prefix {
 	a, _ := netip.AddrFromSlice(p.GetAddress())
 	return netip.PrefixFrom(a, int(min(p.GetBits(), 255)))
@@ -119,7 +119,7 @@ func (p *Prefix) check() (netip.Prefix, string) {
 	return prefix, ""
 }
 
-// machine returns the address of one machine in b, or a problem.
+// machine decodes the address of one machine from b, in network byte order, or returns a problem.
 func machine(b []byte) (netip.Addr, string) {
 	addr, ok := netip.AddrFromSlice(b)
 	switch {
@@ -218,7 +218,8 @@ func (a *Addressing) wrongDHCP() string {
 	return "dhcp=on without an IPv4 address in service=: name a free address of the subnets, at which each host answers"
 }
 
-// WrongDomain returns why text is no domain name, or "". "" is no domain.
+// WrongDomain returns why text is not a valid domain name, or "" if it is. The empty text is valid and
+// means that there is no domain.
 func WrongDomain(text string) string {
 	if text == "" {
 		return ""

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/backoff"
 )
 
-// Pauses between two attempts to connect. By default gRPC's grow to 2 minutes: a central would
-// not use another one, or its etcd, for as long after they are back.
+// Pauses between two attempts to connect. gRPC's default pauses grow to 2 minutes: for this time, a
+// central would not notice that another central, or its etcd, works again.
 const (
 	firstPause = 20 * time.Millisecond
 	mostPause  = 500 * time.Millisecond
@@ -19,8 +19,8 @@ const (
 	connectTimeout = 5 * time.Second
 )
 
-// Reconnect returns the option of connections that centrals keep to each other and to etcd. A
-// broken connection is open again at most connectTimeout and mostPause after its path is whole.
+// Reconnect returns the option of connections that centrals keep to each other and to etcd. Once the
+// network works again, a broken connection is open within connectTimeout plus mostPause.
 func Reconnect() grpc.DialOption {
 	return grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: connectTimeout,
 		Backoff: backoff.Config{BaseDelay: firstPause, Multiplier: 1.6, Jitter: 0.2, MaxDelay: mostPause}})

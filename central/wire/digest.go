@@ -15,7 +15,7 @@ import (
 // applied without the other parts. A digest detects accidental differences only, not a
 // hostile peer.
 
-// Digest returns the digest of a place: the addresses of a port, and the port's host.
+// Digest returns the digest of a place: a port's addresses, host, endpoint, generation and groups.
 func (p *Place) Digest() uint64 {
 	return PlaceDigest([]byte(p.GetPort()), p.GetMac(), []byte(p.GetHost()), p.GetEndpoint(), p.GetAddresses(), p.GetGeneration(), groupBytes(p.GetGroups()))
 }
@@ -28,7 +28,7 @@ func groupBytes(ids []string) (list [][]byte) {
 }
 
 // PlaceDigest returns the Digest of a Place with these fields. Without groups, it is the digest
-// that versions without groups compute.
+// that versions of Weft before groups compute.
 func PlaceDigest(port, mac, host, endpoint []byte, addresses [][]byte, generation int64, groups [][]byte) uint64 {
 	var d xxhash.Digest
 	d.Reset()

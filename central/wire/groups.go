@@ -24,7 +24,7 @@ func HasPorts(protocol uint32) bool {
 // HasICMPType reports whether a GroupRule may name ICMP types of the protocol.
 func HasICMPType(protocol uint32) bool { return protocol == ProtocolICMP || protocol == ProtocolICMPv6 }
 
-// protocolNames has the protocols that people name; "any" stands for all.
+// protocolNames has the IP protocols that rules may have as names. "any" stands for all protocols.
 var protocolNames = map[string]uint32{"any": 0, "icmp": ProtocolICMP, "tcp": ProtocolTCP, "udp": ProtocolUDP,
 	"icmp6": ProtocolICMPv6, "sctp": ProtocolSCTP}
 
