@@ -42,18 +42,19 @@ func ReportFlags(root *cobra.Command) {
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return &Usage{flagMessage(err) + flagHint(cmd, err)} })
 }
 
-// maxTypos is the number of letters in which a mistyped flag may differ from the flag that
-// flagHint suggests. Two exchanged letters are two.
+// maxTypos limits the letters in which a mistyped flag may differ from the flag that flagHint suggests.
+// Two exchanged letters count as two.
 const maxTypos = 2
 
-// flagHint returns what to write instead of an unknown flag, "" for another error.
+// flagHint returns the end of the message about an unknown flag: the most similar flag, or where to find
+// the flags. For any other error it returns "".
 func flagHint(cmd *cobra.Command, err error) string {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
 		return ""
 	}
 	nearest, least := "", maxTypos+1
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { // those of cmd's parents, too
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { // also the flags of cmd's parents
 		if n := distance(unknown.GetSpecifiedName(), f.Name); !f.Hidden && n < least {
 			nearest, least = f.Name, n
 		}
@@ -86,8 +87,8 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// flagMessage returns the text of a wrong flag. It names the flag, the wrong word and the
-// expected one, if package pflag has parsed the word as a number or a time.
+// flagMessage returns the message about a wrong flag. If the flag's value is wrong, the message names
+// the flag, the value and what is expected.
 func flagMessage(err error) string {
 	var wrong *pflag.InvalidValueError
 	if !errors.As(err, &wrong) {

@@ -117,8 +117,8 @@ func verbsOf(cmd *cobra.Command) []*cobra.Command {
 	return verbs
 }
 
-// SameAs is the annotation of a verb that does the same as the verb in its value. The page has a
-// line about it instead of its help.
+// SameAs is the key of a cobra annotation: the verb does the same as the verb that the value names. The
+// page then has a line that says so, instead of the verb's help.
 const SameAs = "same as"
 
 func writeVerb(out io.Writer, verb *cobra.Command) {

@@ -13,19 +13,19 @@ import (
 
 // A central cannot go on when the disk of its etcd is full. It starts itself again, and the new
 // start waits until the disk has room. Meanwhile it does not listen, so that hosts and people
-// go to other centrals. What it has acknowledged is in etcd's log.
+// go to other centrals. Changes that it has acknowledged are safe in etcd's log.
 
 const (
 	// diskFullVariable is set in the environment of a central that has started itself again.
 	diskFullVariable = "WEFT_CENTRAL_DISK_FULL"
-	// roomToStart is the free space in bytes for which it waits. etcd reserves 64 MiB for
+	// roomToStart is the free space in bytes for which the new start waits. etcd reserves 64 MiB for
 	// its log; the rest is for its database.
 	roomToStart = 80 << 20
-	// roomEvery is the interval at which it looks.
+	// roomEvery is the interval at which the new start looks for free space.
 	roomEvery = time.Second
 )
 
-// startAgain replaces this process by a new start of the same program. It returns only if that
+// startAgain executes the same program again in this process (execve). It returns only if that
 // fails.
 func (c *central) startAgain() {
 	c.log.Error("the disk is full; this central starts again when it has room", "data", c.data)
@@ -33,7 +33,7 @@ func (c *central) startAgain() {
 	c.log.Error("it does not start again", "error", err)
 }
 
-// awaitRoom waits for room on the disk if this is a start after it was full. It returns false
+// awaitRoom waits for room on the disk if startAgain has started this program. It returns false
 // if ctx ends.
 func (c *central) awaitRoom(ctx context.Context) bool {
 	if os.Getenv(diskFullVariable) == "" {

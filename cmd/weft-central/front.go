@@ -42,7 +42,8 @@ const (
 	// handshake counts against these limits from the client's first byte on.
 	handshakeRate  = 300
 	handshakeBurst = 300
-	// handshakeTimeout is the time limit of a handshake, with its wait.
+	// handshakeTimeout limits the time of a handshake, with the waits for the client's first byte and for
+	// the rate.
 	handshakeTimeout = 10 * time.Second
 	// maxStrangerMessage is the largest message in bytes, and maxStrangerStreams the number of
 	// simultaneous calls, of a connection without a certificate. Such a connection ends after
@@ -52,9 +53,9 @@ const (
 	strangerTimeout    = time.Minute
 )
 
-// front accepts the connections to a central and does their TLS handshakes. Connections with
-// a certificate, and those without, have a gRPC server each, because gRPC limits messages and
-// calls for a whole server.
+// front accepts the connections to a central and does their TLS handshakes. It passes connections with a
+// certificate to one gRPC server and the others to a second one, because gRPC's limits of messages and
+// calls hold for a whole server.
 type front struct {
 	inner      net.Listener
 	config     *tls.Config
@@ -72,7 +73,7 @@ type front struct {
 	hosts    int // number of conns with a host's certificate
 	entered  uint64
 	refused  uint64 // connections closed at a limit
-	gaveWay  uint64 // connections that made room for others
+	gaveWay  uint64 // connections closed to make room for newer ones
 	unproven uint64 // failed handshakes
 }
 
@@ -89,7 +90,8 @@ type conn struct {
 	since    time.Time
 }
 
-// entrance is the listener of one of the gRPC servers.
+// entrance is the net.Listener of one of the two gRPC servers. It passes on connections after their
+// handshake.
 type entrance struct {
 	front *front
 	conns chan net.Conn
@@ -102,7 +104,8 @@ func newFront(inner net.Listener, config *tls.Config) *front {
 	return f
 }
 
-// mostHosts returns the number of connections of hosts for which there are descriptors.
+// mostHosts returns the limit of connections with a host's certificate. It follows from the process's
+// limit of descriptors (RLIMIT_NOFILE).
 func mostHosts() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -122,7 +125,7 @@ func (e *entrance) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener. It closes the front.
+// Close implements net.Listener. It closes the front, and so the other entrance, too.
 func (e *entrance) Close() error {
 	e.front.close()
 	return nil
@@ -241,7 +244,8 @@ func (f *front) handshake(c *conn) (*tls.Conn, error) {
 	return secure, secure.HandshakeContext(ctx)
 }
 
-// begunConn is a connection whose first byte has been read.
+// begunConn is a connection whose first byte has been read. Its Read returns this byte again, to package
+// tls.
 type begunConn struct {
 	net.Conn
 	first [1]byte
@@ -366,7 +370,8 @@ func (f *front) counts() (n frontCounts) {
 // proven are the credentials of gRPC for connections whose handshake the front has done.
 type proven struct{}
 
-// ServerHandshake implements credentials.TransportCredentials.
+// ServerHandshake implements credentials.TransportCredentials. It returns the result of the handshake
+// that the front has done.
 func (proven) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	c, ok := raw.(*conn)
 	if !ok {
@@ -376,7 +381,8 @@ func (proven) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, err
 	return c, credentials.TLSInfo{State: state, CommonAuthInfo: credentials.CommonAuthInfo{SecurityLevel: credentials.PrivacyAndIntegrity}}, nil
 }
 
-// ClientHandshake implements credentials.TransportCredentials.
+// ClientHandshake implements credentials.TransportCredentials. It always fails, because these credentials
+// are for servers.
 func (proven) ClientHandshake(context.Context, string, net.Conn) (net.Conn, credentials.AuthInfo, error) {
 	return nil, nil, errors.New("no credentials of a client")
 }
@@ -389,7 +395,8 @@ func (proven) Info() credentials.ProtocolInfo {
 // Clone implements credentials.TransportCredentials.
 func (p proven) Clone() credentials.TransportCredentials { return p }
 
-// OverrideServerName implements credentials.TransportCredentials.
+// OverrideServerName implements credentials.TransportCredentials. It does nothing, because only clients
+// check a server's name.
 func (proven) OverrideServerName(string) error { return nil }
 
 // strangerOptions are the limits of the gRPC server for connections without a certificate.

@@ -56,8 +56,8 @@ func (c *central) serveMetrics(failed chan<- error) (closeServer func(), err err
 	return func() { _ = server.Close() }, nil
 }
 
-// newApplied returns the metric of the times in which hosts apply a revision, with buckets
-// from 5 ms to 41 s.
+// newApplied returns the histogram of the times that calls of Sync wait until all connected hosts have
+// applied a revision. Its buckets are from 5 ms to 41 s.
 func newApplied() prometheus.Histogram {
 	return prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "weft_central_applied_seconds", Help: "time from weft sync, or a change with --wait=hosts, until all connected hosts had applied the revision",

@@ -56,7 +56,7 @@ const (
 	maxSocket = 107
 )
 
-// moveGrace is hub.Hub.MoveGrace of the hub. Tests shorten it.
+// moveGrace is the central's value for hub.Hub.MoveGrace. Tests shorten it.
 var moveGrace = hub.DefaultMoveGrace
 
 func runCommand() *cobra.Command {
@@ -96,8 +96,8 @@ type central struct {
 	hub   *hub.Hub
 	gate  *admin.Gate
 	front *front
-	// applied counts the syncs that waited for hosts, by the time until all hosts had
-	// applied the revision
+	// applied is the histogram of the times that calls of Sync waited until all hosts had applied the
+	// revision
 	applied prometheus.Histogram
 
 	mu    sync.Mutex // guards conns
@@ -254,7 +254,7 @@ func (c *central) servers(service *admin.Service) (known, strangers *grpc.Server
 	return known, strangers
 }
 
-// stopServer lets calls end for a while.
+// stopServer stops the server. Running calls may end within stopTimeout; then they are cancelled.
 func stopServer(server *grpc.Server) {
 	timer := time.AfterFunc(stopTimeout, server.Stop)
 	defer timer.Stop()

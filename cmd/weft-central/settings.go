@@ -44,10 +44,10 @@ type settings struct {
 	Peer     string `toml:"peer,omitempty"` // HOST:PORT that other members dial
 	Cluster  string `toml:"cluster,omitempty"`
 	Existing bool   `toml:"existing,omitempty"`
-	// size limit of the embedded etcd's database in MiB; 0: store.StoreQuota
+	// size limit of the embedded etcd's database in MiB; 0 means 2048, the default of package store
 	QuotaMiB int64 `toml:"quota-mib,omitempty"`
 
-	// An etcd of the site instead.
+	// The site's etcd, which replaces the embedded one if Etcd is not empty. Etcd has its URLs.
 	Etcd            []string `toml:"etcd,omitempty"`
 	EtcdCertificate string   `toml:"etcd-certificate,omitempty"`
 	EtcdKey         string   `toml:"etcd-key,omitempty"`

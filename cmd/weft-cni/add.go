@@ -11,7 +11,8 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 )
 
-// add connects a pod. If the plugin is killed, the runtime's DEL takes the steps so far back.
+// add handles ADD: it connects a pod. If the plugin is killed, the runtime's DEL undoes the steps that
+// are done.
 func add(args *skel.CmdArgs) (err error) {
 	c, err := parse(args.StdinData)
 	if err == nil {
@@ -25,7 +26,8 @@ func add(args *skel.CmdArgs) (err error) {
 		return err
 	}
 	defer p.close()
-	// This comes first, because taking back a second ADD would end the first one's attachment.
+	// This check comes first: if a second ADD failed later, undoing it would remove what the first ADD
+	// made.
 	if err := p.absent(); err != nil {
 		return err
 	}
@@ -42,8 +44,8 @@ func add(args *skel.CmdArgs) (err error) {
 	return c.attach(args, p, s, mtu)
 }
 
-// attach gives a pod its interface, addresses and port. If a step fails, it takes the earlier ones
-// back.
+// attach gives a pod its interface, addresses and port. If a step fails, attach undoes the earlier
+// steps.
 func (c *config) attach(args *skel.CmdArgs, p *pod, s *weftSwitch, mtu int) (err error) {
 	var undo []func() error
 	defer func() {
@@ -82,7 +84,7 @@ func (c *config) attach(args *skel.CmdArgs, p *pod, s *weftSwitch, mtu int) (err
 	if err := s.addPort(a.port(), c.portOptions(a, mac, result.IPs)); err != nil {
 		return err
 	}
-	// The interface comes up last: its announcements go through the port.
+	// The interface comes up last, so that the announcements of its addresses go through the port.
 	if err := p.raise(inside, result); err != nil {
 		return err
 	}
@@ -93,8 +95,8 @@ func (c *config) attach(args *skel.CmdArgs, p *pod, s *weftSwitch, mtu int) (err
 	return nil
 }
 
-// describe completes the IPAM plugin's result, and puts it behind the results of the plugins
-// before in the list.
+// describe adds the pod's interfaces to the IPAM plugin's result, and appends this to the results of
+// the earlier plugins in the network's list.
 func (c *config) describe(result *current.Result, a attachment, args *skel.CmdArgs, host, inside net.HardwareAddr, mtu int) {
 	interfaces := []*current.Interface{
 		{Name: a.device(), Mac: host.String(), Mtu: mtu},

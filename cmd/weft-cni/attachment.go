@@ -30,7 +30,7 @@ func hash(digits int, texts ...string) string {
 	return hex.EncodeToString(sum.Sum(nil))[:digits]
 }
 
-// portPrefix begins the names of a network's ports. GC recognises them by it.
+// portPrefix returns the beginning of the names of a network's ports. GC recognises the ports by it.
 func portPrefix(network string) string { return "cni-" + hash(12, network) + "-" }
 
 // port returns the name of the port.
@@ -42,14 +42,14 @@ func (a attachment) port() string {
 // Linux allows.
 func (a attachment) device() string { return "cni" + hash(12, a.network, a.container, a.ifname) }
 
-// id tells a person which container the port belongs to. weftd allows at most 255 characters,
-// without blanks and commas.
+// id returns the value of the port's option id=, which shows people the container. weftd allows at most
+// 255 characters, without blanks and commas.
 func (a attachment) id() string {
 	id := a.network + "/" + a.container + "/" + url.PathEscape(a.ifname)
 	return id[:min(len(id), 255)]
 }
 
-// attachmentOfID returns the attachment of a complete id.
+// attachmentOfID is the inverse of the method id, for an id that was not cut at 255 characters.
 func attachmentOfID(id string) (a attachment, ok bool) {
 	words := strings.Split(id, "/")
 	if len(words) != 3 {
@@ -59,7 +59,8 @@ func attachmentOfID(id string) (a attachment, ok bool) {
 	return attachment{words[0], words[1], ifname}, err == nil
 }
 
-// aliasPrefix begins the aliases of a network's devices. GC recognises them by it.
+// aliasPrefix returns the beginning of the aliases of a network's devices. GC recognises the devices by
+// it.
 func aliasPrefix(network string) string { return "weft-cni " + network + " " }
 
 // alias returns the alias of the device (ip link). Linux allows 255 bytes.

@@ -77,8 +77,8 @@ func ownPart(complete *current.Result, p *pod) *current.Result {
 	return own
 }
 
-// carries reports whether the route leaves through the address's interface, as ADD has set it
-// up: through the address's gateway, or one in its network.
+// carries reports whether ADD has set the route up through the interface of this address. This is so if
+// the route names no gateway, or one in the network of the address.
 func carries(ip *current.IPConfig, route *types.Route) bool {
 	if (ip.Address.IP.To4() == nil) != (route.Dst.IP.To4() == nil) {
 		return false
@@ -86,7 +86,8 @@ func carries(ip *current.IPConfig, route *types.Route) bool {
 	return route.GW == nil || ip.Address.Contains(route.GW)
 }
 
-// compare compares the pod's interface with what ADD made.
+// compare returns an error if the pod's interface differs from what ADD made. own is the part of ADD's
+// result about this interface.
 func (p *pod) compare(a attachment, own *current.Result) (netlink.Link, error) {
 	inside, err := p.link()
 	if err != nil {
@@ -149,7 +150,7 @@ func (p *pod) sameRoutes(inside netlink.Link, own *current.Result) error {
 	return nil
 }
 
-// comparePort compares the port with the one that ADD made.
+// comparePort returns an error if the port is not up, or differs from the options that ADD gave it.
 func (s *weftSwitch) comparePort(a attachment, options []string) error {
 	ports, err := s.ports(a.port())
 	if err != nil {
@@ -179,7 +180,7 @@ func (s *weftSwitch) comparePort(a attachment, options []string) error {
 	return nil
 }
 
-// status tells whether ADD would work (STATUS).
+// status handles STATUS: it returns an error if an ADD would fail now.
 func status(args *skel.CmdArgs) error {
 	c, s, err := parseAndConnect(args)
 	if err != nil {

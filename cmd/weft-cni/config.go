@@ -41,8 +41,8 @@ type config struct {
 	mac net.HardwareAddr // of the pod's interface; nil: the kernel chooses
 }
 
-// bandwidth is the capability of this name: rates in bits a second and bursts in bits, from the
-// pod's point of view; 0: no limit.
+// bandwidth is CNI's capability of this name: rates in bits a second and bursts in bits. Ingress is what
+// the pod receives. 0 means no limit.
 type bandwidth struct {
 	IngressRate  uint64 `json:"ingressRate"`
 	IngressBurst uint64 `json:"ingressBurst"`
@@ -50,7 +50,8 @@ type bandwidth struct {
 	EgressBurst  uint64 `json:"egressBurst"`
 }
 
-// ownOptions are the options that other keys of the configuration set.
+// ownOptions has the port options that the plugin sets itself, each with the advice for a user who gives
+// it.
 var ownOptions = map[string]string{
 	"type": "it is always device", "dev": "the plugin names the device", "id": "the plugin sets it", "bridge": `use the key "bridge"`,
 	"tag": `use the key "vlan"`, "offload": `use the key "offload"`, "mac": `use the key "bind"`, "addresses": `use the key "bind"`,
@@ -92,8 +93,8 @@ func (c *config) wrong() string {
 	return c.chooseMAC("")
 }
 
-// chooseMAC sets c.mac. As the bridge plugin does, it takes the address of the capability, of
-// CNI_ARGS, or of args, in this order.
+// chooseMAC sets c.mac to the first address that is given: by the capability "mac", in fromArgs (from
+// CNI_ARGS), or by the key "args". The plugin "bridge" has the same order.
 func (c *config) chooseMAC(fromArgs string) (wrong string) {
 	for _, text := range []string{c.RuntimeConfig.MAC, fromArgs, c.Args.CNI.MAC} {
 		if text == "" {
@@ -109,7 +110,8 @@ func (c *config) chooseMAC(fromArgs string) (wrong string) {
 	return ""
 }
 
-// readArgs takes the MAC address of CNI_ARGS. Other plugins of the list have arguments too.
+// readArgs takes the MAC address from CNI_ARGS. It ignores other arguments, which may be for other
+// plugins.
 func (c *config) readArgs(args *skel.CmdArgs) error {
 	for pair := range strings.SplitSeq(args.Args, ";") {
 		if mac, ok := strings.CutPrefix(pair, "MAC="); ok {
@@ -148,7 +150,7 @@ func (c *config) portOptions(a attachment, mac net.HardwareAddr, ips []*current.
 	return words
 }
 
-// binding returns the value of the port's option addresses=.
+// binding returns the value of the port's option addresses=: the pod's MAC and IP addresses.
 func binding(mac net.HardwareAddr, ips []*current.IPConfig) string {
 	words := []string{mac.String()}
 	for _, ip := range ips {

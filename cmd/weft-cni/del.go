@@ -13,9 +13,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// del disconnects a pod, as far as it is connected. The pod's namespace may have gone already. If
-// weftd is away, del frees the rest and fails with code 11: the runtime repeats it, so that
-// no port stays behind.
+// del handles DEL: it disconnects a pod, as far as the pod is connected. The pod's namespace may be gone
+// already. If weftd does not answer, del removes the rest and fails with code 11. The runtime then
+// repeats the DEL, so that no port stays behind.
 func del(args *skel.CmdArgs) error {
 	c, s, err := parseAndConnect(args)
 	if err != nil {
@@ -28,8 +28,8 @@ func del(args *skel.CmdArgs) error {
 	return joined(port, link, c.delegate(args, invoke.DelegateDel))
 }
 
-// collect removes the network's ports, devices and addresses whose attachments are not valid any
-// more (GC).
+// collect handles GC: it removes the network's ports, devices and addresses whose attachments the runtime
+// no longer lists.
 func collect(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {
@@ -66,8 +66,8 @@ type collection struct {
 	stale   map[attachment]bool // attachments that had a port or a device
 }
 
-// isValid reports whether a port or a device is one of a valid attachment. nameOf returns the name
-// that the attachment's one has.
+// isValid reports whether name belongs to a valid attachment. nameOf returns the name of an attachment's
+// port, or of its device.
 func (g *collection) isValid(name string, nameOf func(attachment) string) bool {
 	for a := range g.valid {
 		if nameOf(a) == name {
@@ -77,7 +77,7 @@ func (g *collection) isValid(name string, nameOf func(attachment) string) bool {
 	return false
 }
 
-// ports deletes the network's ports.
+// ports deletes the network's ports that belong to no valid attachment.
 func (g *collection) ports(s *weftSwitch) error {
 	ports, err := s.ports(portPrefix(g.network))
 	if err != nil {
@@ -96,7 +96,7 @@ func (g *collection) ports(s *weftSwitch) error {
 	return joined(errs...)
 }
 
-// devices removes the network's veth pairs.
+// devices removes the network's veth pairs that belong to no valid attachment.
 func (g *collection) devices() error {
 	links, err := netlink.LinkList()
 	if err != nil {
@@ -119,8 +119,8 @@ func (g *collection) devices() error {
 	return joined(errs...)
 }
 
-// release frees the addresses of another attachment than that of CNI_CONTAINERID. host-local has
-// no GC of its own (containernetworking/plugins 1.10).
+// release frees the addresses of an attachment. It calls DEL of the IPAM plugin with the attachment in
+// the environment, because the plugin "host-local" has no GC (containernetworking/plugins 1.10).
 func (c *config) release(args *skel.CmdArgs, a attachment) error {
 	for name, value := range map[string]string{"CNI_CONTAINERID": a.container, "CNI_IFNAME": a.ifname, "CNI_NETNS": ""} {
 		if err := os.Setenv(name, value); err != nil {

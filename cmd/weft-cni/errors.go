@@ -27,7 +27,7 @@ func failure(code uint, format string, args ...any) *types.Error {
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// coded returns err with its code, or with the given one if it has none.
+// coded puts "subject" before the text of err. The result has the code of err, or else the given one.
 func coded(code uint, subject string, err error) error {
 	var known *types.Error
 	if errors.As(err, &known) {
@@ -59,7 +59,7 @@ func joined(errs ...error) error {
 	return failure(code, "%s", strings.Join(texts, "; "))
 }
 
-// ofWeftd returns the error of a request to weftd with its code.
+// ofWeftd converts the error of a request to weftd. The code tells the runtime whether to try again.
 func ofWeftd(subject string, err error) error {
 	var refused *api.Refused
 	switch {

@@ -12,7 +12,8 @@ import (
 
 // A network without the key "ipam" has no addresses: the pod gets an interface only.
 
-// delegate starts the IPAM plugin for the operation that call makes.
+// delegate runs the IPAM plugin, if the network has one. call is a function of package invoke for the
+// operation, such as DelegateDel.
 func (c *config) delegate(args *skel.CmdArgs, call func(context.Context, string, []byte, invoke.Exec) error) error {
 	if c.IPAM.Type == "" {
 		return nil

@@ -74,8 +74,8 @@ func (p *pod) connect(a attachment, mac net.HardwareAddr, mtu int) error {
 	return nil
 }
 
-// raiseHost names and raises the host's end. IPv6 is off there: the host would send its own
-// neighbour discovery to the pod.
+// raiseHost sets the alias of the host's end and brings it up. IPv6 is off on this end, because the host
+// would otherwise send its own neighbour discovery to the pod.
 func raiseHost(a attachment) (netlink.Link, error) {
 	link, err := netlink.LinkByName(a.device())
 	if err == nil {
@@ -93,8 +93,8 @@ func raiseHost(a attachment) (netlink.Link, error) {
 	return link, nil
 }
 
-// address gives the interface, which is down, its addresses. The addresses are announced when it
-// comes up, because a neighbour may remember an earlier pod.
+// address gives the pod's interface, which is still down, its addresses. The kernel will announce them
+// when the interface comes up, because neighbours may remember an earlier pod with these addresses.
 func (p *pod) address(link netlink.Link, ips []*current.IPConfig) error {
 	err := p.within(func() error {
 		if hasIPv6(ips) {
@@ -110,7 +110,7 @@ func (p *pod) address(link netlink.Link, ips []*current.IPConfig) error {
 		}
 		address := &netlink.Addr{IPNet: &ip.Address}
 		if ip.Address.IP.To4() == nil {
-			address.Flags = unix.IFA_F_NODAD // the IPAM plugin gives each address once
+			address.Flags = unix.IFA_F_NODAD // no duplicate detection: IPAM gives each address once
 		}
 		err = p.netlink.AddrAdd(link, address)
 	}
@@ -143,7 +143,7 @@ func (p *pod) raise(link netlink.Link, result *current.Result) error {
 	return nil
 }
 
-// kernelRoute returns the route as the kernel has it. A route without a gateway goes through the
+// kernelRoute returns the route in the form for netlink. A route without a gateway goes through the
 // gateway of the first address of its family.
 func kernelRoute(link netlink.Link, route *types.Route, ips []*current.IPConfig) *netlink.Route {
 	r := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: &route.Dst, Gw: gateway(route, ips),
@@ -172,7 +172,8 @@ func gateway(route *types.Route, ips []*current.IPConfig) net.IP {
 	return nil
 }
 
-// within calls f on a thread in the pod's namespace. The thread ends with f.
+// within calls f on a thread of its own in the pod's namespace. The thread ends with f, so that no other
+// goroutine runs in this namespace.
 func (p *pod) within(f func() error) error {
 	result := make(chan error)
 	go func() {
@@ -186,8 +187,8 @@ func (p *pod) within(f func() error) error {
 	return <-result
 }
 
-// setInterface sets a parameter of an interface. A kernel without IPv6, or of an older
-// version, does not have each.
+// setInterface sets a sysctl of an interface. It ignores a sysctl that the kernel lacks, because it is
+// old or has no IPv6.
 func setInterface(family, dev, name, value string) error {
 	err := os.WriteFile("/proc/sys/net/"+family+"/conf/"+dev+"/"+name, []byte(value), 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -20,8 +20,8 @@ const (
 	// patience is how long the plugin repeats a request while weftd is away. The runtime repeats an
 	// operation that fails with code 11.
 	patience = 3 * time.Second
-	// busyPatience is how long it repeats a request that weftd answers with "try again". On a busy
-	// host a hundred pods may come at once. To take back and repeat each ADD is more work.
+	// busyPatience is how long the plugin repeats a request that weftd answers with "try again". On a busy
+	// host a hundred pods may start at once. To undo and repeat each ADD would be more work.
 	busyPatience = time.Minute
 	pause        = 100 * time.Millisecond
 	// requestLimit bounds one request. Changes of many pods wait for each other in weftd.
@@ -53,8 +53,8 @@ func (c *config) connect() (*weftSwitch, error) {
 	return &weftSwitch{api: client, bridge: c.Bridge}, nil
 }
 
-// repeat calls request until weftd serves it, or until the patience since the first failure is
-// over. Each request allows that an earlier one has taken effect.
+// repeat calls request until weftd serves it, but at most for patience, or busyPatience, after the first
+// failure. A repeated request is harmless if an earlier one has taken effect.
 func repeat(request func() error) error {
 	var failed time.Time
 	for {

@@ -76,8 +76,8 @@ func rootCommand() *cobra.Command {
 	return root
 }
 
-// keepOthersOut takes the write permission for others from all files and sockets to come,
-// whatever the umask is: whoever can write to a vhost-user socket is its front end.
+// keepOthersOut makes this process create all files and sockets without write permission for others,
+// whatever umask it was started with. Whoever can write to a vhost-user socket can be its front end.
 func keepOthersOut() { unix.Umask(unix.Umask(0o077) | 0o002) }
 
 // runControl runs control with the settings that readSettings returns. At SIGHUP it calls readSettings

@@ -16,7 +16,8 @@ import (
 
 const (
 	scoreFile = "/proc/self/oom_score_adj"
-	// scoreVariable has the score of the unit, for the engines that control starts.
+	// scoreVariable is the environment variable in which control passes the unit's score to the engines
+	// that it starts.
 	scoreVariable = "WEFT_OOM_SCORE_ADJ"
 )
 
@@ -36,8 +37,8 @@ func giveUpProtection(file string) error {
 	return os.Setenv(scoreVariable, strconv.Itoa(score))
 }
 
-// takeProtection gives this process, an engine, the score of the unit. The kernel remembers the
-// score that systemd has set, and lets every process return to it.
+// takeProtection gives this process, an engine, the score of the unit. The kernel remembers the score
+// that a process with CAP_SYS_RESOURCE, here systemd, has set last. Every process may return to it.
 func takeProtection(file string) error {
 	score := os.Getenv(scoreVariable)
 	if score == "" {

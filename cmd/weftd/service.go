@@ -25,12 +25,12 @@ func notify(log *slog.Logger, state string) {
 // serviceStatus reports the progress of the start to systemd. One goroutine uses it.
 type serviceStatus struct {
 	log      *slog.Logger
-	watchdog func() // serves systemd's watchdog from now on
+	watchdog func() // starts to serve systemd's watchdog
 	serving  bool
 }
 
-// delayed reports that the start waits for reason. The service counts as started, because
-// the API answers, and because the upgrade of a package would wait otherwise.
+// delayed reports to systemd what the start waits for. The service counts as started, because the API
+// answers already, and because a package upgrade would otherwise wait, too.
 func (s *serviceStatus) delayed(reason string) { s.notify(reason) }
 
 func (s *serviceStatus) ready() { s.notify("") }
@@ -43,8 +43,8 @@ func (s *serviceStatus) notify(status string) {
 	}
 }
 
-// notifyReloading reports the beginning of a reload to systemd. READY=1 reports its
-// end.
+// notifyReloading reports the beginning of a reload to systemd. The caller reports the end with
+// READY=1.
 func notifyReloading(log *slog.Logger) {
 	var now unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // fails for an unknown clock only

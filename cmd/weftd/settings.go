@@ -33,15 +33,16 @@ const (
 	defaultCerts = "/etc/weft/central"
 
 	defaultOpenFlowCerts = "/etc/weft/openflow"
-	// besideSocket is a setting's value that stands for a path: the path of the API's
-	// socket plus mgmtSuffix. There ovs-ofctl looks for a switch.
+	// besideSocket is the value of openflow-socket that stands for the path at which ovs-ofctl looks for
+	// the switch. The path ends in mgmtSuffix. It is in the directory of the API's socket, or of the
+	// ovsdb-server's socket if the switch has one but no name.
 	besideSocket = "beside"
 	mgmtSuffix   = ".mgmt"
 	secure       = "secure"
 	standalone   = "standalone"
 )
 
-// switchName matches valid names of a switch. These are valid names of network devices,
+// switchName matches valid names of a switch. They are also valid names of network devices,
 // because the device LOCAL may have the switch's name.
 var switchName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,14}$`)
 

@@ -41,7 +41,7 @@ func untilSignal(reload func()) (ctx context.Context, stop func()) {
 
 // reloader rereads the configuration file. One goroutine owns it.
 type reloader struct {
-	read     func() (*settings, error) // flags and file together
+	read     func() (*settings, error) // reads the settings from flags and file
 	running  *settings                 // settings of this process
 	settings *logs.Log
 	log      *slog.Logger

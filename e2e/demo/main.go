@@ -67,7 +67,7 @@ type guest struct {
 	port string // kind of the guest's port
 }
 
-// result has the measurements between two guests.
+// result has the measurements from one guest to another.
 type result struct {
 	from, to guest
 	pings    lab.Pings
@@ -209,7 +209,7 @@ func path(from, to guest, modes map[string]string) string {
 }
 
 func (d *demo) mode(daemon *lab.Daemon) string {
-	daemon.Echo = nil // not printed, because it is no step of the demonstration
+	daemon.Echo = nil // the command is not printed, because it is no step of the demonstration
 	var ports []api.Port
 	daemon.WeftJSON(&ports, "dump-ports", "uplink")
 	if len(ports) != 1 {

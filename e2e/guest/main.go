@@ -151,8 +151,8 @@ func bringUp(dev string) {
 	}
 }
 
-// waitFor waits until path exists, because the kernel probes devices in the background.
-// In a machine without a network device it waits until the time limit.
+// waitFor waits until path, which belongs to a network device, exists: the kernel probes devices in the
+// background. In a machine without a network device on PCI it returns at once.
 func waitFor(path string, limit time.Duration) error {
 	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if _, err := os.Stat(path); err == nil {

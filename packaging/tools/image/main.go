@@ -38,7 +38,7 @@ func main() {
 	}
 }
 
-// write makes the archive out of the programs in directory.
+// write makes the archive from the programs in directory, and writes it to the file "out".
 func write(arch, tag, directory, out string) error {
 	seconds, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64)
 	if err != nil {
@@ -74,7 +74,7 @@ func write(arch, tag, directory, out string) error {
 	return tarball.WriteToFile(out, reference, image)
 }
 
-// configure completes the configuration of an image with the layers in file.
+// configure completes the configuration of an image. The argument "file" describes the layers already.
 func configure(file *v1.ConfigFile, arch string, created time.Time) *v1.ConfigFile {
 	file.Architecture, file.OS = arch, "linux"
 	file.Created = v1.Time{Time: created}
