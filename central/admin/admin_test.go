@@ -166,7 +166,7 @@ func call(ctx context.Context, limit time.Duration, conn *grpc.ClientConn, metho
 }
 
 // A token gives exactly one certificate, with the name and the role of the invitation.
-// A central that etcd does not take as a member does not use up its token.
+// A token is not used up if etcd does not accept the new central as a member.
 func TestRefusedCentralKeepsItsToken(t *testing.T) {
 	f := startFleet(t)
 	invited, err := wire.NewAdminClient(f.dialAs("root", pki.Admin)).Invite(t.Context(), &wire.InviteRequest{Role: "central", Name: "b"})

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// The reply names the trouble of the hosts that need the port, unless the host is alone.
+// The reply quotes the error texts (trouble) of the hosts with ports in the network, unless there is only
+// one such host.
 func TestWhyNamesTroubleOfHosts(t *testing.T) {
 	w := &investigation{hosts: map[string]hostState{"h1": {trouble: "no uplink"}, "h2": {central: "a"}, "other": {trouble: "far away"}}}
 	w.explainTrouble(map[string]string{"h1": "alpha"})

@@ -14,7 +14,7 @@ import (
 
 // A session to which nothing is sent gets at least one empty batch within the promised
 // time. A session whose changes wait for the pacer gets these changes instead. A session
-// that must report its progress gets the question for the report.
+// whose report is due gets the request for it.
 func TestBeatsCarryWhatWaits(t *testing.T) {
 	h := New(noStore{}, nil, slog.New(slog.DiscardHandler))
 	var objects []store.Object

@@ -11,9 +11,9 @@ import (
 	"weft/internal/waitfor"
 )
 
-// twoHubs returns the rigs of two hubs with one store. The first hub has a session of
-// host 1 with the attached ports. The host does not answer in it any more: it follows the second
-// hub with the local ports.
+// twoHubs returns the rigs of two hubs with one store. The first hub still has a session of host 1 with
+// the attached ports, in which nobody answers any more. The host's agent follows the second hub, with the
+// local ports.
 func twoHubs(t *testing.T, attached []string, local ...string) (old, present *rig, host1 *testHost) {
 	old = newRig(t)
 	old.net("n1", 100, false)
@@ -47,8 +47,8 @@ func many(t *testing.T, old, present *rig, check func()) {
 	}
 }
 
-// A session that its host has left does not bind a port again which the host has deleted
-// since.
+// A host has left a hub, and then deletes a port. The session that the hub still has does not bind the
+// port again.
 func TestOldSessionBindsNoDeletedPort(t *testing.T) {
 	old, present, one := twoHubs(t, []string{"port1"}, "port1")
 	waitfor.True(t, "the port is bound", func() bool { return old.memory.Declaration().Binds["p1"].Bind != nil })
@@ -63,7 +63,8 @@ func TestOldSessionBindsNoDeletedPort(t *testing.T) {
 	})
 }
 
-// A session that its host has left does not release a port which the host has got since.
+// A host has left a hub, and then gets a port. The session that the hub still has does not release the
+// port.
 func TestOldSessionReleasesNoNewPort(t *testing.T) {
 	old, present, _ := twoHubs(t, nil, "port1")
 	waitfor.True(t, "the port is bound", func() bool { return old.memory.Declaration().Binds["p1"].Bind != nil })
@@ -76,8 +77,8 @@ func TestOldSessionReleasesNoNewPort(t *testing.T) {
 	})
 }
 
-// A host that took a port back while its binding was changed elsewhere gets it bound after
-// its report.
+// If somebody else deletes the binding of a port that its host still has, the hub binds the port again
+// after a report of the host.
 func TestReportSettlesABinding(t *testing.T) {
 	r := newRig(t)
 	r.net("n1", 100, false)

@@ -245,8 +245,8 @@ func TestPortChangesHosts(t *testing.T) {
 	r.settled()
 }
 
-// If a port is deleted and added again before the host's agent notices, the agent
-// declares the port again, because the switch has lost the declaration.
+// If a port of the switch is deleted and added again before the agent notices, the agent gives the switch
+// the port's declaration again, because the switch has lost it.
 func TestPortAddedAgain(t *testing.T) {
 	r := newRig(t)
 	r.net("n1", 100, false)

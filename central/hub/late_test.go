@@ -119,7 +119,7 @@ func (s *hungStore) Revision(ctx context.Context) (int64, error) {
 	}
 }
 
-// A hub asks a store that does not answer only once, instead of giving up and asking again.
+// A hub has only one request to a store that does not answer. It does not ask again for later questions.
 func TestHungStoreIsAskedOnce(t *testing.T) {
 	from := &hungStore{release: make(chan struct{})}
 	h, s := fleetOfOne(t, from)
@@ -148,8 +148,8 @@ func TestHungStoreIsAskedOnce(t *testing.T) {
 	}
 }
 
-// A host that has removed a port itself waits for its turn to get the answer. A host that still
-// has a port that is not declared any more does not wait.
+// If a host has removed a port itself, the message about the port waits for its turn in the pacer. If the
+// declaration of a port that the host still has was deleted, the message does not wait.
 func TestOnlyThePresentPortIsUrgent(t *testing.T) {
 	for _, removed := range []bool{true, false} {
 		h, s := fleetOfOne(t, noStore{})

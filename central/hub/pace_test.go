@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Sessions beyond the rate wait in the order of their arrival. A session that has got
-// its batch in the meantime does not count.
+// Sessions that exceed the rate wait in the order of their arrival. A waiting session that has got its
+// batch otherwise takes no token.
 func TestPacerServesInOrder(t *testing.T) {
 	start := time.Now()
 	p := pacer{rate: 10, burst: 100, tokens: 2, filled: start}

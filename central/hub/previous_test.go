@@ -24,14 +24,14 @@ import (
 // previousCodec is a Codec of a hub whose hosts are of the previous version, or the
 // other way round. It encodes each message again as the previous version knows it:
 // fields and kinds of messages that this version has added are lost in both directions.
-// The behaviour of the peer is the present one.
+// Only the format is that of the previous version: the peer runs this version's code.
 type previousCodec struct {
 	encoding.CodecV2
 	toHost, fromHost protoreflect.MessageDescriptor
 }
 
-// newPreviousCodec reads the format of the previous version. A release replaces the file
-// by its own format: protoc --descriptor_set_out=testdata/previous.binpb central.proto
+// newPreviousCodec reads the format of the previous version. After a release, replace the file by the
+// released format: protoc --descriptor_set_out=testdata/previous.binpb central.proto
 func newPreviousCodec(t *testing.T) previousCodec {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("..", "wire", "testdata", "previous.binpb"))

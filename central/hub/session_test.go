@@ -29,7 +29,7 @@ func TestSlowSessionIsCounted(t *testing.T) {
 }
 
 // A host cannot make the hub keep long texts: names of ports beyond the longest declared one
-// are left out, its trouble is cut off, and a long question ends its session.
+// are left out, a long error text (trouble) is cut, and a long question ends its session.
 func TestTextsOfHostsAreLimited(t *testing.T) {
 	h := New(nil, nil, slog.New(slog.DiscardHandler))
 	s := &session{wake: make(chan struct{}, 1), hub: h, keys: map[string]bool{}}

@@ -13,8 +13,8 @@ import (
 	"weft/internal/waitfor"
 )
 
-// learned returns a rig with a network that is asked. Host 1 has port 1 and knows the
-// place of port 2, which is on host 2.
+// learned returns a rig with a network so large that hosts must ask for addresses. Host 1 has port 1 and
+// has asked for the address of port 2, which is on host 2.
 func learned(t *testing.T) (r *rig, host1, host2 *testHost) {
 	r = newRig(t)
 	objects := []store.Object{netObject("n1", 100, false)}
@@ -31,7 +31,7 @@ func learned(t *testing.T) (r *rig, host1, host2 *testHost) {
 	return r, host1, host2
 }
 
-// leaves ends a host and the binding of its port, whether the host has a session or not.
+// leaves stops a host's agent, and deletes the binding of the host's port.
 func (r *rig) leaves(h *testHost, port string) {
 	h.stop()
 	delete(r.hosts, h.id)
@@ -39,9 +39,8 @@ func (r *rig) leaves(h *testHost, port string) {
 	r.memory.Put(store.Object{Kind: store.KindBind, ID: port})
 }
 
-// While a host has no session, an address of its network goes away, and another port
-// gets a second address. In its next session the host forgets the first address and
-// learns the second one's new place. It does not wait for a frame to these addresses.
+// While host 1 has no session, a port whose address it knows is unbound. In its next session the host
+// forgets the address at once. It does not wait for a frame to this address.
 func TestAskedAddressGoesWithoutSession(t *testing.T) {
 	r, one, two := learned(t)
 	r.stop()
@@ -54,8 +53,8 @@ func TestAskedAddressGoesWithoutSession(t *testing.T) {
 	r.settled()
 }
 
-// A host that restarts with its state does so, too. Here the address belongs to another
-// port afterwards.
+// While the agent of host 1 is stopped, an address that it knows goes to another port on another host.
+// After its start with the saved state, the agent knows only the new place.
 func TestAskedAddressChangesPortsWithoutSession(t *testing.T) {
 	r, one, two := learned(t)
 	one.stop()

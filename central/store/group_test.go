@@ -16,8 +16,8 @@ import (
 	"weft/central/wire"
 )
 
-// heldKV is a KV whose transactions wait until release is closed. Each that begins sends to
-// begun.
+// heldKV is a KV whose transactions wait until the channel "release" is closed. Before it waits, a
+// transaction sends to the channel "begun".
 type heldKV struct {
 	clientv3.KV
 	begun   chan struct{}
@@ -213,8 +213,9 @@ func TestDeletionsWaitForOthers(t *testing.T) {
 }
 
 // TestGroupsAreLikeSequences applies random requests in groups, and the same requests one
-// after another to another store. Both stores must accept and refuse the same requests. Reads of the
-// grouped store are never old: it would decide a refused request after the rest of its group.
+// after another to another store. Both stores must accept and refuse the same requests. The
+// grouped store does not read locally, because it would then decide refused requests after the rest of
+// their group.
 func TestGroupsAreLikeSequences(t *testing.T) {
 	grouped, single := testMember(t).Store(), testMember(t).Store()
 	grouped.local = false
@@ -261,7 +262,8 @@ func reasonOf(err error) string {
 	return fmt.Sprint(err)
 }
 
-// randomChange returns a change of few objects and addresses, so that changes often clash.
+// randomChange returns a change of one of a few objects, with one of a few addresses, so that changes
+// often conflict.
 func randomChange(r *rand.Rand) *wire.Change {
 	net, host, p := fmt.Sprint("n", r.IntN(3)), fmt.Sprint("h", r.IntN(3)), fmt.Sprint("p", r.IntN(6))
 	switch r.IntN(10) {

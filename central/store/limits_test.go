@@ -44,8 +44,8 @@ func separateEtcd(t *testing.T, maxTxnOps uint) *Store {
 // Reads stay within etcd's limit of bytes even if its limit of operations is far larger.
 func TestReadsWithinEtcdsLimitOfBytes(t *testing.T) {
 	s := separateEtcd(t, 1<<17)
-	// Few long keys reach the limit as many short ones do, but a transaction of thousands of
-	// operations may take longer than an attempt on a busy machine.
+	// The test uses few long keys. Many short keys would reach the limit, too, but a transaction with
+	// thousands of operations may take longer than an attempt on a busy machine.
 	ids, keys := make([]string, 1_000), make([]string, 1_000)
 	for i := range ids {
 		ids[i] = fmt.Sprintf("%04000d", i)

@@ -249,7 +249,7 @@ func TestApplyRefusesWhatIsWrong(t *testing.T) {
 		{"name is the id of another port", with(func(p *wire.Port) { p.Id, p.Name = "other", "p1b" })},
 		{"change 2 of the request is empty", &wire.Change{}},
 	} {
-		// its valid change has no effect either
+		// the valid change of a refused request has no effect either
 		refused(t, s, c.words, setHost("good", 99), c.change)
 	}
 	if after := dump(t, s); fmt.Sprint(after) != fmt.Sprint(before) {
@@ -361,7 +361,7 @@ func TestUnknownFieldsAreKept(t *testing.T) {
 	}
 }
 
-// manyPorts creates n ports, 250 in each network.
+// manyPorts returns the changes that declare n ports, 250 in each network.
 func manyPorts(n int) []*wire.Change {
 	var changes []*wire.Change
 	for i := range n {

@@ -81,10 +81,10 @@ func (s *historySite) portsIn(d *centraltest.Declaration, text string) (list str
 	return list
 }
 
-// wrongHost says why the port must not stay bound to the host bound, or must not stay
-// unbound (""). A port must be bound to a host that has it plugged in. If the
-// declaration allows some of these hosts, it must be one of those, except that a move
-// waits for the first frame.
+// wrongHost returns why the port must not stay bound to the host with the name "bound", or must not stay
+// unbound if the name is "". A port must be bound to a host that has it plugged in. If the declaration
+// allows some of these hosts, the port must be bound to one of them, except while a move waits for the
+// first frame on the new host.
 func (s *historySite) wrongHost(id string, p *wire.Port, bound string) string {
 	var have, may []string
 	for _, h := range s.hosts {
@@ -128,8 +128,8 @@ func (h *historyHost) hasPort(id string, p *wire.Port) bool {
 //   - The many ports of a large request change together.
 //   - A list has what the store had at the list's revision, and all that was
 //     acknowledged before the list was asked for.
-//   - A host programs only places that the store had. No two hosts say different hosts
-//     for one address and generation.
+//   - A host programs only places that the store had. No two hosts program different
+//     hosts for the same address and generation.
 func (s *historySite) check() {
 	s.t.Helper()
 	r := newReplay(s)
@@ -217,7 +217,7 @@ func (r *replay) readAll(client *clientv3.Client) {
 	r.checkLists(r.revision + 1)
 }
 
-// take takes one transaction.
+// take applies one transaction of the history to the replay, and checks it.
 func (r *replay) take(revision int64, events []*clientv3.Event) {
 	r.checkLists(revision)
 	r.revision = revision

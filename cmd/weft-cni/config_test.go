@@ -69,7 +69,8 @@ func codeOf(err error) uint {
 	return 0
 }
 
-// The capability comes before CNI_ARGS, and CNI_ARGS before args.
+// The MAC address of the capability has precedence over that of CNI_ARGS, and this over that of the key
+// "args".
 func TestMACs(t *testing.T) {
 	const fromArgs = "IgnoreUnknown=1;MAC=02:00:00:00:00:02"
 	for keys, want := range map[string]string{
@@ -116,7 +117,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// The result of a chained plugin keeps the interfaces, addresses and routes of the ones before.
+// The result of a chained plugin keeps the interfaces, addresses and routes of the plugins before it.
 func TestResultBehindOthers(t *testing.T) {
 	c, err := parse([]byte(`{"cniVersion": "1.0.0", "name": "pods", "dns": {"nameservers": ["10.0.0.9"]}, "prevResult": {"cniVersion": "1.0.0",
 		"interfaces": [{"name": "lo", "sandbox": "/ns"}], "ips": [{"address": "127.0.0.1/8", "interface": 0}]}}`))
@@ -158,7 +159,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// repeat goes on while weftd is away, and ends at an answer.
+// repeat repeats a request while weftd does not answer. An answer of weftd, even a refusal, ends it.
 func TestRepeat(t *testing.T) {
 	calls := 0
 	refused := &api.Refused{Message: "no"}

@@ -41,10 +41,10 @@ func fakeSwitch(t *testing.T, bridge string, answers map[string]func() any) *wef
 	return s
 }
 
-// fixed is an answer that is always the same.
+// fixed returns a function that always gives this value as its answer.
 func fixed(value any) func() any { return func() any { return value } }
 
-// The MTU of a pod is what the narrowest tunnel of the bridge carries.
+// The MTU of a pod is the least of the MTUs that the bridge's tunnels carry.
 func TestMTU(t *testing.T) {
 	for _, x := range []struct {
 		remotes []api.Remote
@@ -77,7 +77,7 @@ func TestAddPortWaits(t *testing.T) {
 	}
 }
 
-// CHECK finds a port that is missing, down or different, and ignores those of other kinds.
+// CHECK fails if the port is missing, down or different. It ignores ports of other types.
 func TestComparePort(t *testing.T) {
 	a := attachment{"pods", "c1", "eth0"}
 	for want, port := range map[string]api.Port{

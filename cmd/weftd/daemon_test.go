@@ -305,8 +305,8 @@ func TestTapsThroughKills(t *testing.T) {
 	}
 }
 
-// inSandbox checks that no thread of the engine has a capability or may make any system
-// call. Package engine tests the rest of the sandbox.
+// inSandbox checks that no thread of the engine has a capability, and that a seccomp filter limits the
+// system calls of each. Package engine tests the rest of the sandbox.
 func (r *running) inSandbox(pid int) {
 	r.t.Helper()
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))

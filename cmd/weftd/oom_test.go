@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Control gives a protection of the unit up, and an engine takes it.
+// Control gives up the protection that the unit has given it, and an engine takes the protection back.
 func TestOOMScores(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "score")
 	set := func(score string) {

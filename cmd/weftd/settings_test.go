@@ -99,8 +99,8 @@ func TestSettingsRefused(t *testing.T) {
 	}
 }
 
-// A configuration file that is no such file is refused in one line that names it. A link to a good one
-// is read.
+// A path that leads to no valid configuration file is refused in one line that has the path. A link to a
+// valid file is read.
 func TestSettingsFiles(t *testing.T) {
 	dir := t.TempDir()
 	good := writeSettings(t, "socket = \"/s\"\n")

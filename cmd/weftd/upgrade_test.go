@@ -13,9 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startInPlaceOf starts weftd from the program file image, as if it had been started from
-// path. weftd starts engines from path, where this function puts the program engine. It
-// does not wait until weftd answers.
+// startInPlaceOf starts the weftd in the file "image", as if it had been started from path before an
+// upgrade. weftd starts its engines from path, where this function puts the program in the file "engine".
+// The function does not wait until weftd answers.
 func (r *running) startInPlaceOf(image, path, engine string) {
 	r.t.Helper()
 	own := path + ".own" // weftd finds its path by the name of its file
@@ -37,14 +37,14 @@ func (r *running) startInPlaceOf(image, path, engine string) {
 
 // The old engine continues to forward if an upgrade fails: if the next control process
 // refuses its settings, or if its engines do not start. weftd reports the reason, and
-// replaces the engine as soon as the program is mended. No ping is lost.
+// replaces the engine as soon as the program is repaired. No ping is lost.
 func TestFailedUpgrade(t *testing.T) {
 	r := startDaemon(t)
 	a, b := r.guests()
 	r.addFlow("actions=normal")
 	next, path := buildCommit(t, "next"), filepath.Join(r.dir, "weftd")
 	old := r.show()
-	for n, g := range []*guest{a, b} { // no address resolution, whose frames would miss
+	for n, g := range []*guest{a, b} { // fixed neighbours, because the frames of ARP would be misses
 		g.ns.Exec("ip", "neigh", "replace", fmt.Sprint("10.0.0.", 2-n), "lladdr", fmt.Sprint("02:00:00:00:00:0", 2-n), "dev", []string{"a", "b"}[n])
 	}
 	steady, out := ping(a, 100)

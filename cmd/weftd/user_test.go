@@ -23,8 +23,8 @@ func owner(t *testing.T, path string) int {
 	return int(st.Uid)
 }
 
-// The state of root becomes the user's with all files, but not the target of a link. A
-// state of the user stays as it is, and one of a third user is refused.
+// A state directory of root is given to the user with all its files, but not the target of a link. A
+// directory that the user owns stays as it is. The directory of a third user is refused.
 func TestGiveState(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: changes owners")

@@ -14,11 +14,11 @@ import (
 	"weft/e2e/lab"
 )
 
-// addressed is a fleet of one host, whose two guests get their addresses from it.
+// addressed is a fleet with one host. The host's two guests get their addresses from the host.
 type addressed struct {
 	*site
 	one, two *lab.FleetGuest
-	dhclient string // a copy: a profile of AppArmor would keep the installed one from its files
+	dhclient string // path of a copy, which no AppArmor profile confines
 	dir      string
 }
 
@@ -60,8 +60,9 @@ func newAddressed(t *testing.T) *addressed {
 	return a
 }
 
-// lease runs dhclient in a guest until it has a lease. It returns the environment of the script
-// that dhclient runs then, and the reasons of all its calls. leaseFile is the client's memory.
+// lease runs dhclient in a guest until it has a lease. It returns the settings that dhclient then passes
+// to its script (new_*), and the reasons of all calls of the script. In leaseFile, dhclient keeps its
+// leases.
 func (a *addressed) lease(g *lab.FleetGuest, leaseFile string) (env map[string]string, reasons string) {
 	a.t.Helper()
 	g.Run("ip", "address", "flush", "dev", "eth0", "scope", "global")
@@ -130,7 +131,7 @@ func TestAddresses(t *testing.T) {
 	if !strings.HasSuffix(reasons, " BOUND") {
 		t.Errorf("the client's script ran for%s", reasons)
 	}
-	// what the guest sends to the service's address is answered, not flooded
+	// frames to the service address are answered, not flooded
 	a.one.Try("ping", "-c", "1", "-W", "1", "10.0.0.2")
 	a.eventually("the service's address has a MAC address", func() error {
 		if out := a.one.Run("ip", "neigh", "show", "10.0.0.2", "dev", "eth0"); !strings.Contains(out, "02:57:65:66:74:00") {

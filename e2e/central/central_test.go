@@ -248,9 +248,8 @@ func (s *site) spoofed() {
 	s.reach(b1, s.guests["b2"])
 }
 
-// floods sends frames to all, and to an address that nobody has. With the option
-// flood=on, each member of the network gets one copy. Without it, no other host gets
-// one.
+// floods sends frames to the broadcast address, and to an address that nobody has. With the option
+// flood=on, each other guest of the network gets one copy. With flood=off, no guest gets one.
 func (s *site) floods() {
 	from := s.guests["b1"].Raw("eth0")
 	to := map[string]*lab.Raw{}
@@ -307,8 +306,8 @@ func (s *site) leaderStops() {
 	s.eventually("a leader", func() (err error) { leader, _, err = s.Members(); return err })
 	steady := s.steady("b1", "b4", 40)
 	leader.Process().Signal(syscall.SIGSTOP)
-	// the addresses of the running centrals: weft would first wait for an answer of the
-	// stopped one
+	// weft gets only the addresses of the running centrals, because it would first wait for the stopped
+	// one
 	var others []string
 	for _, c := range s.Centrals {
 		if c != leader {

@@ -33,8 +33,8 @@ func groupSite(t *testing.T) *site {
 	}
 	s.Weft("apply", s.File(map[string]int{"blue": 100}, hosts[:2], list))
 	for i, name := range hosts[:2] {
-		// Uplinks of one kind: af_packet leaves TCP checksums to the device, and a veth leaves them to the
-		// receiver, which af_xdp does not know.
+		// Both uplinks are of one type. af_packet leaves TCP checksums to the device, and a veth leaves them
+		// to the receiver. An af_xdp receiver would not know this.
 		d := s.AddHost(name, "af_packet")
 		list[2*i].Attach(d, guestMTU)
 		list[2*i+1].Attach(d, guestMTU)
@@ -147,7 +147,7 @@ func (s *site) connect(from, to *lab.FleetGuest) *stream {
 	return &c
 }
 
-// pass sends a byte from client to server and waits for it, at most for the limit.
+// pass sends a byte from client to server, and waits up to "limit" for its arrival.
 func (c *stream) pass(limit time.Duration) error {
 	c.sent++
 	if _, err := c.client.Write([]byte{c.sent}); err != nil {
@@ -184,7 +184,7 @@ func (c *stream) isCut(t *testing.T, whose string) {
 // cutFor is long enough for several retransmissions of TCP.
 const cutFor = time.Second
 
-// recovers fails unless the byte that did not arrive arrives now.
+// recovers fails unless the byte that isCut has sent in vain arrives now.
 func (c *stream) recovers(t *testing.T) {
 	t.Helper()
 	if err := c.receive(settle); err != nil {

@@ -99,7 +99,7 @@ func (s *site) upgraded() {
 	s.host(1).Programs = s.later
 }
 
-// upgradeCentral starts the later version of a central. It may be the leader.
+// upgradeCentral stops a central, which may be etcd's leader, and starts its later version.
 func (s *site) upgradeCentral(i int) {
 	s.t.Helper()
 	c := s.Centrals[i]

@@ -125,7 +125,7 @@ func kindTable(results map[string][]float64, modes map[string]string) string {
 	return text.String()
 }
 
-// median returns the middle of the values, the greater one of two.
+// median returns the middle of the sorted values. Of two values in the middle it returns the greater one.
 func median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	return sorted[len(sorted)/2]

@@ -94,8 +94,8 @@ func uplink(t *testing.T, card, options string, mode func(*testing.T, *host)) {
 	}
 }
 
-// someQueues uses one of the card's two queues. RSS is limited to this queue meanwhile,
-// so that all connections arrive.
+// someQueues lets the uplink use only one of the card's two queues. Meanwhile the card's RSS chooses only
+// this queue, so that all connections arrive.
 func someQueues(t *testing.T, left, right *host) {
 	queues := len(left.sockets())
 	if queues < 2 {

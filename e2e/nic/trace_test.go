@@ -75,8 +75,8 @@ func (h *host) send(to string) []string {
 	return []string{"busybox", "traceroute", "-n", "-q", "1", "-f", "2", "-m", "2", "-w", "1", to, "1400"}
 }
 
-// trace runs a command, and records the calls of kernel functions meanwhile with the
-// program hops.
+// trace runs a command under the program "hops", which records the calls of the kernel functions in
+// names. It returns the recording.
 func (h *host) trace(command []string, names ...string) string {
 	h.t.Helper()
 	const dir = "/sys/kernel/tracing"
