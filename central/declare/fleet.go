@@ -75,7 +75,8 @@ func NewFleet(parts []*wire.ListReply) *Fleet {
 // mostNamed limits the number of names in an error.
 const mostNamed = 10
 
-// verbOf has the verb of weft for each kind of objects. The verb group is about OpenFlow.
+// verbOf has the verb of weft for each kind of objects. The verb of groups is secgroup, because the verb
+// group is about OpenFlow's groups.
 var verbOf = map[string]string{"net": "net", "group": "secgroup", "host": "host", "port": "port"}
 
 // Find returns the object with this name. If there is none, it returns the object with

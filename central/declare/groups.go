@@ -11,7 +11,7 @@ import (
 	"weft/central/wire"
 )
 
-// Limits of groups, as centrals have them.
+// Limits of groups, the same as in package store.
 const (
 	maxPortGroups = 8
 	maxGroupRules = 128

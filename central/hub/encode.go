@@ -45,9 +45,9 @@ func encodeReset(r *wire.NetReset, ports []*port) rawMessage {
 	return withPlaces(fieldReset, marshal(r), fieldResetPlaces, ports)
 }
 
-// withPlaces encodes a wire.ToHost with one field. The field contains the encoded
-// message, followed by the places of ports. The message has places in its field number
-// places.
+// withPlaces encodes a wire.ToHost that has one field, with the number "field". The field contains the
+// encoded message, to which withPlaces adds the places of the ports. places is the number of the
+// message's field for them.
 func withPlaces(field protowire.Number, message []byte, places protowire.Number, ports []*port) rawMessage {
 	size := len(message)
 	for _, p := range ports {
@@ -65,7 +65,7 @@ func withPlaces(field protowire.Number, message []byte, places protowire.Number,
 	return b
 }
 
-// place returns the place of a port. The caller makes sure that the port has one.
+// place returns the place of a port as a message. The port must be declared and bound.
 func (p *port) place() *wire.Place {
 	return &wire.Place{Port: p.id, Net: p.net.id, Mac: p.declared.GetMac(), Addresses: p.declared.GetAddresses(),
 		Host: p.bind.GetHost(), Endpoint: []byte(p.endpoint), Generation: p.generation, Groups: p.declared.GetGroups()}
@@ -87,8 +87,8 @@ func (p *port) placeSize() int {
 	return size
 }
 
-// sizeWord returns the encoded length of a field with n bytes of content. The tag takes
-// one byte in a wire.Place.
+// sizeWord returns the encoded length of a field of wire.Place with n bytes of content. The tag takes one
+// byte. An empty field is left out.
 func sizeWord(n int) int {
 	if n == 0 {
 		return 0

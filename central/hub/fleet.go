@@ -24,10 +24,10 @@ type fleet struct {
 	removedHosts []string              // ids of hosts deleted since the last round
 }
 
-// host is a declared host.
+// host is a declared host, or an undeclared host to which ports are still bound.
 type host struct {
 	declared *wire.Host
-	endpoint string             // VXLAN endpoint of declared
+	endpoint string             // VXLAN endpoint in declared
 	bound    map[*port]struct{} // ports that it has bound
 }
 

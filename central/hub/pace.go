@@ -39,9 +39,9 @@ const (
 	// beatWithin is the longest time between two messages to a host, which the hub promises in its
 	// Welcome. A host leaves a hub that is silent for 1.5 times this time.
 	beatWithin = 2 * time.Second
-	// Beats do not wait for the rate. Each takes a token, and up to beatDebt tokens may be missing;
-	// sessions in the queue wait until they are made up for. Without this debt, a hub with very many busy
-	// sessions would send beats at the full rate, and batches of the queue at the same rate.
+	// beatDebt limits a debt of tokens. Beats do not wait for the rate: a beat takes a token even if none
+	// is left, and sessions in the queue wait until this debt is paid. Without it, a hub with very many
+	// busy sessions would send beats at the full rate, and batches of the queue at the same rate.
 	beatDebt = 16
 )
 

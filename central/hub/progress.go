@@ -17,8 +17,8 @@ const (
 	// endMovesEvery is the interval at which the hub looks for moved ports whose
 	// MoveGrace is over.
 	endMovesEvery = time.Second
-	// storeEvery is the time after which the hub looks whether a host's version or trouble
-	// has changed, and writes the changed status to the store.
+	// storeEvery is the time after which the hub looks whether a host's version or reported error text
+	// (trouble) has changed, and writes a changed status to the store.
 	storeEvery = 10 * time.Second
 	// storeAppliedEvery is the time between two writes of a status in which only the applied
 	// revision has changed. Every change of a network changes it at each host of the network.

@@ -15,9 +15,9 @@ func (h *Hub) question(s *session, q *wire.Question) {
 	h.answerQuestion(s, q, wire.Absence_ABSENCE_UNSPECIFIED)
 }
 
-// answerQuestion answers a question. If the hub knows nobody who has the address, the
-// answer has the given absence. If this is ABSENCE_UNSPECIFIED, the answer waits until
-// the hub has caught up with the store.
+// answerQuestion answers a question. If the hub knows no port with the address, the answer has the given
+// absence, a reason. If this is ABSENCE_UNSPECIFIED, the answer waits until the hub has caught up with the
+// store.
 func (h *Hub) answerQuestion(s *session, q *wire.Question, absence wire.Absence) {
 	n := h.fleet.nets[q.GetNet()]
 	foreign := n == nil || s.nets[n] == 0 // the host has no port in the network

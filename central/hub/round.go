@@ -64,7 +64,8 @@ func (h *Hub) round() {
 	h.checkWaiting()
 }
 
-// list marks a session for the next round.
+// list notes that a session has new messages. The next round sends them, or lets the session wait for
+// the pacer.
 func (h *Hub) list(s *session) {
 	if !s.listed {
 		s.listed = true
@@ -151,8 +152,8 @@ func (h *Hub) updatePushed(n *network, c *netChanges) {
 	}
 }
 
-// updateAsked sends changed addresses of a network that is not pushed, only to the
-// sessions whose hosts have asked for them.
+// updateAsked sends the changes of a network whose addresses are not pushed. A changed address goes only
+// to the sessions whose hosts have asked for it.
 func (h *Hub) updateAsked(n *network, c *netChanges) {
 	if u := n.commonUpdate(c); !empty(u) && len(n.subscribers) > 0 {
 		raw := h.encode(&wire.ToHost{Message: &wire.ToHost_Update{Update: u}})

@@ -49,7 +49,7 @@ var (
 	errStopping = errors.New("this central stops")
 )
 
-// session is one host's stream. Hub.mu guards its fields, except for the queue.
+// session is one host's call of Follow. Hub.mu guards its fields, except for the queue.
 type session struct {
 	host    string // id
 	name    string
@@ -74,7 +74,7 @@ type session struct {
 	applied  int64
 	trouble  string
 	reported int64 // newest revision for which the hub has asked for a report
-	sent     int64 // revision of the last Revision
+	sent     int64 // hub's revision in the last message Revision
 	ask      bool  // true if the next Revision asks for a report
 	behind   bool  // true if messages were queued after the last Revision
 	urgent   bool  // true if the messages queued after the last Revision need not wait in the pacer

@@ -54,8 +54,8 @@ func (s *Store) Objects(ctx context.Context, selected ...Kind) (revision int64, 
 }
 
 // Find returns the id of the object that the user calls "word". This is the object with this name, or
-// else the object with this id. Without such an object, Find returns "". In Weft, a name always has precedence
-// over an id, because people choose names and mostly leave ids to the machine.
+// else the object with this id. Without such an object, Find returns "". In Weft, a name always has
+// precedence over an id, because people choose names and mostly leave ids to the machine.
 func (s *Store) Find(ctx context.Context, kind Kind, word string) (id string, err error) {
 	if _, err := s.settled(ctx); err != nil {
 		return "", err

@@ -9,7 +9,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// slogCore passes warnings and errors of etcd to the daemon's log, one level lower.
+// slogCore passes messages of etcd to the daemon's log: warnings as debug messages, errors as warnings,
+// and more severe messages as errors.
 type slogCore struct {
 	log    *slog.Logger
 	fields []zapcore.Field

@@ -169,7 +169,7 @@ func (s *site) join(name string, port int) {
 		token = r.GetToken()
 		return err
 	})
-	// Connections to a have the source address 127.0.0.1, which the certificate lacks, as
+	// Connections to central a have the source address 127.0.0.1, which the certificate lacks, as
 	// on a machine with several addresses.
 	args := []string{"join", "--token", token, "--address", fmt.Sprint("127.0.0.2:", port), "--data", name, "--listen", fmt.Sprint("0.0.0.0:", port), "127.0.0.1:7700"}
 	s.mustRun(args...)
@@ -179,7 +179,7 @@ func (s *site) join(name string, port int) {
 	}
 }
 
-// down returns the troubles of the centrals that are down, as a lists them.
+// down returns the error texts of the centrals that are down, as central a lists them.
 func (s *site) down() (list string) {
 	s.t.Helper()
 	s.admin(7700, func(ctx context.Context, c wire.AdminClient) error {

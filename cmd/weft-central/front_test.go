@@ -112,7 +112,7 @@ func (r *frontRig) enrol(n int, certificates ...tls.Certificate) error {
 	return err
 }
 
-// dial opens a connection from an address of the loopback device, and says nothing.
+// dial opens a connection from an address of the loopback device, and sends nothing.
 func (r *frontRig) dial(from string) net.Conn {
 	r.t.Helper()
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
@@ -155,7 +155,7 @@ func TestStrangersSendShortMessages(t *testing.T) {
 	}
 }
 
-// Silent connections refuse nobody: at the limits, the oldest of them makes room.
+// Silent connections keep nobody out: at the limits, the oldest of them is closed for a new one.
 func TestSilentStrangersGiveWay(t *testing.T) {
 	host := certificateOf(t, "h1", pki.Host)
 	r := newFrontRig(t, host)
@@ -216,7 +216,7 @@ func TestYoungStrangersOfOthersGiveWay(t *testing.T) {
 	}
 }
 
-// A connection that says nothing takes no part in the rate of handshakes.
+// A connection that sends nothing does not count against the rate of handshakes.
 func TestSilentStrangersDelayNoHandshake(t *testing.T) {
 	r := newFrontRig(t)
 	r.handshakes = rate.NewLimiter(0, 1)
@@ -229,8 +229,8 @@ func TestSilentStrangersDelayNoHandshake(t *testing.T) {
 	}
 }
 
-// A host keeps its newest connections. Connections of hosts leave the administrator's
-// descriptors alone.
+// A host keeps its newest connections. Connections of hosts leave descriptors for the
+// administrator.
 func TestConnectionsOfHosts(t *testing.T) {
 	first, second, admin := certificateOf(t, "h1", pki.Host), certificateOf(t, "h2", pki.Host), certificateOf(t, "root", pki.Admin)
 	r := newFrontRig(t, first, second, admin)

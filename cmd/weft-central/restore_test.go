@@ -238,7 +238,7 @@ func TestRestoreBehindHosts(t *testing.T) {
 	changed := proto.CloneOf(blue("changes", 3))
 	changed.Mac[5] = 33
 	l.apply(setPort(changed), deletePort("deleted"), setPort(blue("new", 5)), setPort(pinned("h2")))
-	// the port pinned is not on h1: there it would stay bound to h1 for a while after
+	// the port named "pinned" is not on h1, because it would stay bound to h1 for a while after
 	// its move
 	h1.plug("stays", "changes", "deleted")
 	h2.plug("goes", "pinned", "new")
