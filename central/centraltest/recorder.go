@@ -136,7 +136,7 @@ func (r *Recorder) Here(vni uint32, mac uint64) bool {
 	return r.addresses[AddressKey{vni, mac}].Port != ""
 }
 
-// Unknown returns the number of questions about addresses that no port has.
+// Unknown returns how often the agent has reported that no port has an address.
 func (r *Recorder) Unknown() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -38,10 +38,10 @@ type Route struct {
 
 func (r Route) String() string { return r.To.String() + "@" + r.Via.String() }
 
-// MarshalText implements encoding.TextMarshaler.
+// MarshalText implements encoding.TextMarshaler. The text is PREFIX@ROUTER.
 func (r Route) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler.
+// UnmarshalText implements encoding.TextUnmarshaler for a text PREFIX@ROUTER.
 func (r *Route) UnmarshalText(text []byte) error {
 	to, via, found := strings.Cut(string(text), "@")
 	var toErr, viaErr error

@@ -64,10 +64,10 @@ func parseMAC(text string) (MAC, error) {
 
 func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
 
-// MarshalText implements encoding.TextMarshaler.
+// MarshalText implements encoding.TextMarshaler. The text is like 02:00:00:00:00:01.
 func (m MAC) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler.
+// UnmarshalText implements encoding.TextUnmarshaler. Only a unicast address is accepted.
 func (m *MAC) UnmarshalText(text []byte) (err error) {
 	*m, err = parseMAC(string(text))
 	return err

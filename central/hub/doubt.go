@@ -11,8 +11,8 @@ package hub
 // in turns without end. So the hub first asks the host for a report: a host answers only
 // in its present session.
 
-// doubt makes the session wait for a report of its host before it binds or releases the
-// port. The next round asks for the report. The caller holds mu.
+// doubt makes the hub wait for a report of the session's host before it binds or releases the port. The
+// next round asks for the report. The caller holds mu.
 func (h *Hub) doubt(s *session, p *port) {
 	if s.doubts == nil {
 		s.doubts = map[*port]int64{}

@@ -87,8 +87,8 @@ type storeRevision struct {
 	err      error
 }
 
-// next returns the revision that the store has after the call began. It returns an error when the
-// context "limit" ends. The request to the store ends only with ctx.
+// next returns a revision that the store has had since the call began, no older one. It returns an error
+// when the context "limit" ends. The request to the store ends only with ctx.
 func (r *revisionRead) next(ctx, limit context.Context) (int64, error) {
 	if r.reading { // an answer from before the call is of no use
 		select {

@@ -14,8 +14,8 @@ const (
 	// reportEvery is the interval at which the hub asks hosts which revision of the
 	// store they have applied.
 	reportEvery = 6 * time.Second
-	// endMovesEvery is the interval at which the hub looks for moved ports whose
-	// MoveGrace is over.
+	// endMovesEvery is the interval at which the hub looks for moved ports that their old hosts have kept
+	// for MoveGrace.
 	endMovesEvery = time.Second
 	// storeEvery is the time after which the hub looks whether a host's version or reported error text
 	// (trouble) has changed, and writes a changed status to the store.

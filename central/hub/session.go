@@ -23,7 +23,7 @@ const (
 	// session ends, because the host reads too slowly. Its next session sends only the
 	// networks that differ.
 	maxQueue = 32 << 20
-	// maxPorts is the limit of ports that one host may report.
+	// maxPorts is the limit of ports that one host may report. Beyond it the session ends.
 	maxPorts = 4096
 	// maxQuestion and maxPull limit the lengths of these messages in bytes, because they may
 	// wait for the store. A host's session ends with a longer one.
@@ -462,7 +462,8 @@ func (s *session) flush() {
 	s.notify()
 }
 
-// beat makes write send an empty batch. The caller holds Hub.mu.
+// beat makes the goroutine of write send an empty batch, which shows the host that the hub is alive. The
+// caller holds Hub.mu.
 func (s *session) beat() {
 	s.fed = s.hub.tick
 	s.mu.Lock()

@@ -37,8 +37,8 @@ func TestMain(m *testing.M) {
 const testCluster = "a=unix://peer:1,b=unix://peer:2,c=unix://peer:3"
 
 // runMember runs a member of etcd in a process of its own, with unix sockets in the
-// current directory. The member ends when its standard input ends, at the latest with
-// the test.
+// current directory. The member ends when its standard input is closed, at the latest
+// when the test process ends.
 func runMember(name string) {
 	n := int(name[0]-'a') + 1
 	e, err := Embed(context.Background(), EmbedConfig{

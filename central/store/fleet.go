@@ -224,7 +224,7 @@ func (s *Store) Register(ctx context.Context, central *wire.Central) error {
 	}
 }
 
-// keepRegistered renews the lease of the key until the lease is lost or ctx ends.
+// keepRegistered writes the key with a lease, and renews the lease until the lease is lost or ctx ends.
 func (s *Store) keepRegistered(ctx context.Context, key, value string) error {
 	lease, err := s.client.Grant(ctx, int64(centralTTL/time.Second))
 	if err != nil {
@@ -247,7 +247,8 @@ func (s *Store) keepRegistered(ctx context.Context, key, value string) error {
 	return nil
 }
 
-// Centrals returns the running centrals by name.
+// Centrals returns the registered centrals, sorted by name. A central that has died is in the list for up
+// to centralTTL.
 func (s *Store) Centrals(ctx context.Context) ([]*wire.Central, error) {
 	var objects []*wire.Central
 	var revision int64

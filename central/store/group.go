@@ -274,7 +274,7 @@ func (a *applying) keys() []string {
 	return keys
 }
 
-// keyCount estimates the operations and comparisons of the request.
+// keyCount estimates how many operations and comparisons the request needs in a transaction.
 func (a *applying) keyCount() (n int) {
 	for _, w := range a.objects {
 		n += 6 + 2*len(guards(w.message))

@@ -97,7 +97,7 @@ var kinds = []kindRow{
 }
 
 // decode decodes the key and the value of a stored object. isObject is false if the key
-// is none of an object. A deleted object has no message.
+// is not the key of an object. A deleted object has no message.
 func decode(key, value []byte, deleted bool, revision int64) (o Object, isObject bool, err error) {
 	for i := range kinds {
 		k := &kinds[i]

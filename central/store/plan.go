@@ -293,8 +293,8 @@ func duplicate(w *target, guard, owner string) error {
 	return refuse(Duplicate, "%s %s: %s belongs to %s", noun[w.kind], w.id, rest, owner)
 }
 
-// checkReferences returns an error if a port or group would refer to an object that is
-// not declared.
+// checkReferences returns an error if a port or group would refer to an object that is not declared, for
+// example because the request deletes this object.
 func (v *view) checkReferences(ctx context.Context, objects []*target) error {
 	// deleted networks, hosts and groups, by the prefix of the guard keys that show a use of them
 	inUse := map[string]*target{}

@@ -59,7 +59,7 @@ func (c *central) awaitRoom(ctx context.Context) bool {
 	}
 }
 
-// freeBytes returns the free space in the file system of a directory.
+// freeBytes returns the bytes that users other than root may still use in a directory's file system.
 func freeBytes(dir string) (int64, error) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {

@@ -341,10 +341,9 @@ type observations struct {
 	writes int   // number of acknowledged requests
 	bulks  int   // number of acknowledged requests that change the network bulk
 	lists  []listing
-	// places has the places of MAC addresses in network blue that agents have
-	// programmed. The outer key is a MAC address with its generation.
-	// inner key: name of the host that has the port; value: a host that has programmed
-	// this place
+	// places has the places that agents have programmed in network blue. The outer key is a MAC address
+	// with its generation. The inner key is the name of the host that has the port. The value is a host
+	// whose agent has programmed this place.
 	places map[placeKey]map[string]string
 }
 

@@ -77,7 +77,8 @@ func parse(data []byte) (*config, error) {
 	return c, nil
 }
 
-// wrong returns what is wrong with the configuration, or "". weftd checks the rest.
+// wrong returns what is wrong with the keys "mtu", "vlan" and "options", or with a MAC address, or "".
+// weftd checks other values, such as the further options.
 func (c *config) wrong() string {
 	if c.MTU != 0 && (c.MTU < leastMTU || c.MTU > greatestMTU) {
 		return fmt.Sprintf("mtu %d: expected %d to %d", c.MTU, leastMTU, greatestMTU)

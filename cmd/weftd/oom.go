@@ -21,7 +21,8 @@ const (
 	scoreVariable = "WEFT_OOM_SCORE_ADJ"
 )
 
-// giveUpProtection raises the score of this process, a control process, to 0 if it is lower.
+// giveUpProtection raises the score of this process, a control process, to 0 if it is lower. file is the
+// path of the process's oom_score_adj.
 func giveUpProtection(file string) error {
 	text, err := os.ReadFile(file)
 	if err != nil {

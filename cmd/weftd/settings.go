@@ -241,7 +241,7 @@ func (s *settings) config() (control.Config, error) {
 // isPowerOfTwo reports whether n is a power of two between the limits.
 func isPowerOfTwo(n, lowest, highest int) bool { return n >= lowest && n <= highest && n&(n-1) == 0 }
 
-// openFlow checks the settings of OpenFlow connections.
+// openFlow checks the settings of OpenFlow connections, and returns them in the form for package bridges.
 func (s *settings) openFlow() (bridges.OpenFlow, error) {
 	c := bridges.OpenFlow{Socket: s.OpenFlowSocket, Certs: s.OpenFlowCerts, Standalone: s.FailMode == standalone}
 	switch c.Socket {
