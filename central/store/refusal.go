@@ -97,7 +97,8 @@ func givenName(m mention, objects []*target) string {
 	return ""
 }
 
-// storedName returns the name of a mentioned object as the nearest member of etcd has it, or "".
+// storedName returns the name of a mentioned object, or "". It asks only one member of etcd, so the name
+// may be old.
 func (s *Store) storedName(ctx context.Context, m mention) string {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()

@@ -187,8 +187,8 @@ func (p *pod) within(f func() error) error {
 	return <-result
 }
 
-// setInterface sets a sysctl of an interface. It ignores a sysctl that the kernel lacks, because it is
-// old or has no IPv6.
+// setInterface sets a sysctl of an interface. It does nothing if the kernel lacks the sysctl,
+// as old kernels and kernels without IPv6 do.
 func setInterface(family, dev, name, value string) error {
 	err := os.WriteFile("/proc/sys/net/"+family+"/conf/"+dev+"/"+name, []byte(value), 0)
 	if errors.Is(err, fs.ErrNotExist) {
