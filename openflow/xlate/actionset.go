@@ -7,7 +7,8 @@ import (
 	"weft/packet"
 )
 
-// writeActions adds actions to the translation's action set.
+// writeActions executes the action write_actions: it merges actions into the frame's action set. A
+// set that becomes too long ends the translation.
 func (x *xlate) writeActions(actions []openflow.Action) {
 	x.actionSet.Add(actions)
 	if x.actionSet.TooLong() {
@@ -15,8 +16,8 @@ func (x *xlate) writeActions(actions []openflow.Action) {
 	}
 }
 
-// runSet executes the action set and empties it. After an exit it executes nothing, as in
-// Open vSwitch's switch; ovs-actions(7) says otherwise.
+// runSet executes the action set and empties it. After the action exit it executes nothing. Open
+// vSwitch does the same, although ovs-actions(7) says otherwise.
 func (x *xlate) runSet() {
 	if len(x.actionSet) == 0 || x.halted || x.exited {
 		return

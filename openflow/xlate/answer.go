@@ -11,16 +11,15 @@ import (
 	"weft/packet"
 )
 
-// Local answers. A guest asks for the MAC address of an IP address with an ARP
-// request or a neighbour solicitation. Weft answers if a host behind the overlay has
-// announced the IP address, or if a declared network has it. Otherwise every question
-// would go to every host of the VNI.
+// Local answers. A guest asks for the MAC address of an IP address with an ARP request or a neighbour
+// solicitation. Weft answers if a host behind the overlay has announced the IP address, or if
+// weft-central has declared it. Otherwise every question would go to every host of the VNI.
 //
-// Outside declared networks Weft never answers a guest's first broadcast, because
-// other hosts learn the guest's location from it. Weft forwards duplicate address
-// detection (RFC 5227 section 1.1, RFC 4862 section 5.4.2), because several hosts
-// might have the address. Weft also forwards unicast questions, and frames with a second
-// tag behind the VLAN's: each of a customer's VLANs has IP addresses of its own.
+// Outside declared networks Weft never answers a guest's first broadcast, because other hosts learn
+// the guest's location from it. Weft forwards duplicate address detection (RFC 5227 section 1.1, RFC
+// 4862 section 5.4.2), because several hosts might have the address. Weft also forwards unicast
+// questions. It forwards frames with a second VLAN tag, because each of a customer's VLANs has its
+// own IP addresses.
 
 // Operations of ARP (RFC 826).
 const (
@@ -28,8 +27,8 @@ const (
 	arpReply   = 2
 )
 
-// announcement returns the IP address that the frame announces for MAC address src,
-// or an invalid address.
+// announcement returns the IP address that an ARP or neighbour discovery frame announces for MAC
+// address src. It returns an invalid address if the frame announces none.
 func (x *xlate) announcement(f *vlanFrame, src uint64) netip.Addr {
 	switch {
 	case !x.hasField(openflow.FARPSpa) && !x.hasField(openflow.FNDTarget), x.innerTagged(f):
@@ -72,8 +71,8 @@ func (x *xlate) question() netip.Addr {
 	return netip.Addr{}
 }
 
-// asAddress returns the IP address in a field value of bits bits. For value 0 it
-// returns an invalid address.
+// asAddress returns the IP address in a field value of 32 bits (IPv4) or 128 bits (IPv6). For value 0
+// it returns an invalid address.
 func asAddress(v openflow.Value128, bits uint) netip.Addr {
 	if v.IsZero() {
 		return netip.Addr{}
@@ -81,9 +80,9 @@ func asAddress(v openflow.Value128, bits uint) netip.Addr {
 	return openflow.ValueAddr(v, bits)
 }
 
-// dependsOnIP notes that the translation depends on IP address ip in segment s. A frame
-// in a segment without a VNI sees the hosts of all segments, so its translation depends on every
-// address.
+// dependsOnIP notes that the translation depends on IP address ip in segment s. Control translates
+// the megaflow again when the address changes. A frame in a segment without a VNI sees the hosts of
+// all segments, so its translation depends on every address.
 func (x *xlate) dependsOnIP(s fdb.Segment, ip netip.Addr) {
 	if s.Local() == 0 {
 		x.depends(fdb.AnyRef)
@@ -92,9 +91,9 @@ func (x *xlate) dependsOnIP(s fdb.Segment, ip netip.Addr) {
 	x.depends(fdb.RefOfIP(ip))
 }
 
-// answer answers a guest's ARP request or neighbour solicitation for an address behind
-// a tunnel. It returns false if the frame must be forwarded instead. It does not answer
-// a frame that an action has already changed or sent.
+// answer answers a guest's ARP request or neighbour solicitation for an address behind a tunnel. It
+// returns false if the frame must be forwarded instead. It does not answer a frame that an action has
+// already changed or sent. src is the guest's MAC address.
 func (x *xlate) answer(inPort *PortInfo, s fdb.Segment, f *vlanFrame, src uint64) bool {
 	if inPort.Kind != PortNormal || x.dirty || len(x.actions) > 0 {
 		return false
@@ -137,9 +136,9 @@ func (x *xlate) answer(inPort *PortInfo, s fdb.Segment, f *vlanFrame, src uint64
 	return true
 }
 
-// answerDeclared answers a guest's question for an address of a declared network. It
-// does not answer a question for the guest's own address, because such a question is
-// duplicate address detection.
+// answerDeclared answers a guest's question for an IP address that weft-central has declared. mac is
+// the answer, and asker is the guest's own MAC address. It does not answer a question for the guest's
+// own address, because such a question is duplicate address detection.
 func (x *xlate) answerDeclared(mac, asker uint64) bool {
 	if mac == asker {
 		return false

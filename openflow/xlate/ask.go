@@ -4,9 +4,9 @@ package xlate
 
 import "weft/openflow/fdb"
 
-// ask notes the first address with an unknown location that the frame needs. Frames
-// that arrive from other hosts do not ask, because the switch knows all addresses
-// behind its own ports.
+// ask notes that the frame needs the location of an address, for which control then asks
+// weft-central. Frames from other hosts are left out: they are for ports of this switch, and the
+// switch knows all addresses behind its own ports.
 func (x *xlate) ask(network *fdb.Network, q fdb.Question) {
 	x.depends(fdb.RefOfNetwork(q.Segment))
 	if from, ok := x.env.Port(x.inPort()); !ok || from.isCentralTunnel() {
@@ -15,7 +15,7 @@ func (x *xlate) ask(network *fdb.Network, q fdb.Question) {
 	x.noteQuestion(network, q)
 }
 
-// noteQuestion notes the first question of the translation.
+// noteQuestion stores q for Translation.Question. Only the first question of a translation counts.
 func (x *xlate) noteQuestion(network *fdb.Network, q fdb.Question) {
 	if x.toAsk.Valid() {
 		return

@@ -21,7 +21,7 @@ type Binding struct {
 // BoundHost is a MAC address with the IP addresses that its frames may carry.
 type BoundHost struct {
 	MAC uint64 // 48 bits, unicast
-	// Prefixes are the allowed IP addresses, masked; empty: any address.
+	// Prefixes are the allowed IP addresses, with host bits of 0; empty: any address is allowed.
 	Prefixes []netip.Prefix
 	// linkLocal is the IPv6 link-local address derived from the MAC (RFC 4291
 	// appendix A).
@@ -36,10 +36,10 @@ const (
 	maxBoundPrefixes = 256
 )
 
-// ParseBinding makes a binding from a port's options. macs is MAC[,MAC...], addresses
-// is "MAC [IP|PREFIX]..."[,...]. If both are empty, the binding is nil and the port
-// may send with any address. For invalid options, wrong is the invalid word and
-// expected describes the valid ones.
+// ParseBinding makes a binding from a port's options. macs is MAC[,MAC...], addresses is "MAC
+// [IP|PREFIX]..."[,...]. If both are empty, the binding is nil and the port may send with any
+// address. For invalid options, the result "wrong" is the invalid word, and "expected" describes the
+// valid ones.
 func ParseBinding(macs, addresses string) (b *Binding, wrong, expected string) {
 	b = &Binding{}
 	if macs != "" {
@@ -63,7 +63,8 @@ func ParseBinding(macs, addresses string) (b *Binding, wrong, expected string) {
 	return b, "", ""
 }
 
-// BindTo returns the binding to one host. Without IP addresses, the host may use any.
+// BindTo returns a binding that allows only the MAC address and the IP addresses of one host. If ips
+// is empty, the host may use any IP address.
 func BindTo(mac uint64, ips []netip.Addr) *Binding {
 	h := BoundHost{MAC: mac, linkLocal: linkLocalOf(mac)}
 	for _, ip := range ips {
@@ -72,7 +73,8 @@ func BindTo(mac uint64, ips []netip.Addr) *Binding {
 	return &Binding{Hosts: []BoundHost{h}}
 }
 
-// Declares returns the bound addresses of all ports.
+// Declares returns the addresses that the Bindings of ports allow, for the table of declared
+// addresses. It leaves out prefixes that have several addresses.
 func Declares(ports []PortInfo) (list []fdb.Declared) {
 	for i := range ports {
 		p := &ports[i]
@@ -96,8 +98,8 @@ func Declares(ports []PortInfo) (list []fdb.Declared) {
 	return list
 }
 
-// NamesMAC reports whether the text addresses, in the syntax of ParseBinding,
-// contains this MAC address.
+// NamesMAC reports whether a port's option "addresses", whose syntax ParseBinding describes, contains
+// this MAC address.
 func NamesMAC(addresses, mac string) bool {
 	b, _, _ := ParseBinding("", addresses)
 	hw, err := net.ParseMAC(mac)
@@ -138,7 +140,7 @@ func (b *Binding) addHost(words []string) (expected string) {
 	return ""
 }
 
-var _ = [1]struct{}{}[maxBoundMACs-64+maxBoundPrefixes-256] // The error text has these two numbers.
+var _ = [1]struct{}{}[maxBoundMACs-64+maxBoundPrefixes-256] // does not compile if the limits differ from the error text above
 
 func etherValue(hw net.HardwareAddr) (v uint64) {
 	for _, b := range hw {
@@ -179,7 +181,7 @@ func (b *Binding) host(mac uint64) *BoundHost {
 	return nil
 }
 
-// Checking a frame.
+// The rest of this file checks the sender addresses of a frame against the binding of its port.
 
 // UDP ports of a DHCP client and server (RFC 2131 section 4.1).
 const (
@@ -194,13 +196,14 @@ const (
 	mldReportV2 = 143
 )
 
-// ipv4Any is 0.0.0.0/32.
+// ipv4Any has 0.0.0.0, the source address of hosts that do not have an address yet.
 var ipv4Any = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 32)}
 
-// admit reports whether the frame's port takes frames, and its binding allows this one.
-// admit checks only the first flow look-up of a frame, because NAT may change the
-// addresses before the second. It also emits the token buckets of the port. If Env.Bound says that
-// a port needs any of this, every megaflow matches a single port.
+// admit reports whether the port on which the frame arrived accepts it: the port is not Off, and its
+// Binding allows the sender's addresses. admit also emits the token buckets of the port's Policing.
+// It checks only the first flow look-up of a frame, because NAT may change the addresses before the
+// second. If a port of the switch needs these checks (Env.Bound), every megaflow matches a single
+// input port.
 func (x *xlate) admit() bool {
 	if x.flow.Key().Recirc() != 0 || !x.env.Bound() {
 		return true
@@ -239,8 +242,8 @@ type bindingCheck struct {
 	b *Binding
 }
 
-// spoofed returns the first field that the binding forbids, as match text. It returns
-// "" if the binding allows the frame.
+// spoofed returns the first field whose value the binding forbids, as text for people (name=value).
+// It returns "" if the binding allows the frame.
 func (c *bindingCheck) spoofed() string {
 	host := c.mac(openflow.FEthSrc)
 	if host == nil {
@@ -377,8 +380,8 @@ func (c *bindingCheck) mayUse(host *BoundHost, id openflow.FieldID) bool {
 	return c.x.among(id, host.Prefixes)
 }
 
-// The method among reports whether the address in the field is in one of the
-// prefixes.
+// The method among reports whether the address in the field is in one of the prefixes. The megaflow
+// matches only the leading bits that decide this.
 func (x *xlate) among(id openflow.FieldID, prefixes []netip.Prefix) bool {
 	width := int(id.Bits())
 	v := openflow.WholeField(id).Get(&x.flow)

@@ -12,17 +12,17 @@ import (
 // as in_port and send to it. The action normal, floods, mirrors and outputs to the bond take
 // the members as one port.
 
-// BondBuckets is the number of hashes of a bond.
+// BondBuckets is the number of hash buckets of a bond. Each bucket belongs to one member.
 const BondBuckets = 256
 
 // BondSpread is how a bond chooses a member for a frame.
 type BondSpread uint8
 
-// Spreads, in the order of package bond's modes.
+// Values of BondSpread, in the order of the modes in package control/bond.
 const (
 	SpreadNone    BondSpread = iota // all frames go to Bond.Active
-	SpreadSources                   // by source MAC address and VLAN over Bond.Buckets
-	SpreadFlows                     // by connection over Bond.Buckets, see xlate.connection
+	SpreadSources                   // the hash of source MAC address and VLAN selects one of Bond.Buckets
+	SpreadFlows                     // the hash of the connection (xlate.connection) selects one of Bond.Buckets
 )
 
 // Bond is the state of a PortBond. It is immutable.
@@ -31,14 +31,15 @@ type Bond struct {
 	// Aggregated is true if LACP decides which members the bond uses. The switch at the other end
 	// then sends each frame on one member, so the bond takes all frames of the members in use.
 	Aggregated bool
-	// Active is the member that gets frames to groups, by its number in the data path; 0: no
-	// member is enabled.
+	// Active is the member on which the bond accepts frames to group addresses. With SpreadNone, the
+	// bond receives and sends all frames there. It is a number in the data path; 0: no member is
+	// enabled.
 	Active  uint32
-	Buckets [BondBuckets]uint32 // member of each hash; 0: none
+	Buckets [BondBuckets]uint32 // by hash: the member's number in the data path; 0: none
 }
 
-// asBond returns the bond of a member instead of the member, and other ports as they are. ok is
-// false for a member whose bond does not exist.
+// asBond returns the bond to which the port belongs as a member. A port without a bond is returned as
+// it is. ok is false for a member whose bond does not exist.
 func (x *xlate) asBond(port *PortInfo) (p PortInfo, ok bool) {
 	if port.Bond == 0 {
 		return *port, true
@@ -47,7 +48,8 @@ func (x *xlate) asBond(port *PortInfo) (p PortInfo, ok bool) {
 	return x.env.PortAt(port.Bond)
 }
 
-// arrivedOn returns the port on which the frame arrived, or its bond.
+// arrivedOn returns the port on which the frame arrived. If this port is a member of a bond, it
+// returns the bond.
 func (x *xlate) arrivedOn() (port PortInfo, ok bool) {
 	if port, ok = x.env.Port(x.inPort()); ok {
 		port, ok = x.asBond(&port)
@@ -55,7 +57,8 @@ func (x *xlate) arrivedOn() (port PortInfo, ok bool) {
 	return port, ok
 }
 
-// sendToBond sends the frame to a member of the bond.
+// sendToBond sends the frame to the member that the bond selects for it. A frame that arrived on a
+// member of the bond is not sent back.
 func (x *xlate) sendToBond(port *PortInfo) {
 	x.usedPorts = true
 	if in, ok := x.env.Port(x.inPort()); ok && in.Bond == port.At() {
@@ -78,14 +81,14 @@ func (x *xlate) sendToBond(port *PortInfo) {
 	x.sendTo(&member)
 }
 
-// isLACP reports whether a frame from this port is one of LACP on a member whose bond speaks it.
-// Control receives these frames itself.
+// isLACP reports whether the frame is an LACP frame from a member of a bond with LACP. Control
+// receives these frames itself.
 func (x *xlate) isLACP(port *PortInfo) bool {
 	return port.LACP && x.read(openflow.WholeField(openflow.FEthType))[1] == slowProtocols &&
 		x.read(openflow.WholeField(openflow.FEthDst))[1] == slowGroup
 }
 
-// EtherType and destination of LACP (IEEE 802.3 annex 57A).
+// EtherType and destination MAC address of LACP frames (IEEE 802.3 annex 57A).
 const (
 	slowProtocols = 0x8809
 	slowGroup     = 0x0180c2000002
@@ -97,11 +100,12 @@ func (x *xlate) bondHash() uint64 {
 	return mix64(src<<12|uint64(x.tagVID(0))) % BondBuckets
 }
 
-// admitToBond reports whether a bond takes a frame that arrived on a member, as in
-// bond_check_admissibility of Open vSwitch: other switches flood the bond's own frames back to
-// the other members. Of frames to groups the bond takes one copy, on the active member. With
-// SpreadSources it takes no frame from an address that is known behind another port, unless the
-// address announces its move.
+// admitToBond reports whether a bond accepts a frame that arrived on a member, like
+// bond_check_admissibility of Open vSwitch. Other switches flood the bond's own frames back to its
+// other members, so the bond must drop these. Without LACP, it accepts frames to group addresses only
+// on the active member. Unless its Spread is SpreadNone, it then also drops a frame whose source
+// address is known behind another port, except for an ARP message with which the address announces
+// its move.
 func (x *xlate) admitToBond(bond, member *PortInfo, segment fdb.Segment, vlan uint16) bool {
 	takes := true
 	if bond.Members.Aggregated {
@@ -128,7 +132,8 @@ func (x *xlate) admitToBond(bond, member *PortInfo, segment fdb.Segment, vlan ui
 	return false
 }
 
-// gratuitous reports whether the frame is an ARP message that announces its sender's address.
+// gratuitous reports whether the frame is an ARP message that announces its sender's address: a
+// reply, or a request for the sender's own address.
 func (x *xlate) gratuitous() bool {
 	if !openflow.NeedARP.Met(x) {
 		return false

@@ -13,7 +13,7 @@ import (
 // it arrives, so megaflows of several bridges match in_port. An output to a patch port
 // continues the translation in the bridge of the port's peer.
 
-// Bridges is an Env of a switch with more than one bridge.
+// Bridges is an Env of a switch that may have several bridges.
 type Bridges interface {
 	// Bridge returns the tables of a bridge and their Env, or nil for an unknown number.
 	Bridge(number uint8) (*ofproto.Tables, Env)
@@ -21,11 +21,12 @@ type Bridges interface {
 	Several() bool
 }
 
-// Crossing is a frame's way through a patch port, or into a mirror, by the numbers of the data
-// path. A mirror's In is 0.
+// Crossing is the passage of a frame through a patch port: Out is the port, and In is its peer. For a
+// copy that a mirror sends, Out is the mirror and In is 0. Both are port numbers in the data path.
 type Crossing struct{ Out, In uint32 }
 
-// arrive gives the frame the bridge and the number of its port.
+// arrive continues in the bridge of the input port. It sets in_port to the port's OpenFlow number in
+// this bridge, because the key has the port's number in the data path.
 func (x *xlate) arrive() {
 	port, ok := x.env.PortAt(x.cameIn)
 	if all, is := x.env.(Bridges); is && all.Several() {
@@ -41,7 +42,8 @@ func (x *xlate) arrive() {
 	}
 }
 
-// enter continues in the tables of a bridge. It reports false for an unknown one.
+// enter makes the translation continue in the tables of another bridge. It returns false if no bridge
+// has this number.
 func (x *xlate) enter(bridge uint8) bool {
 	if x.p.Bridge() == bridge {
 		return true
@@ -58,8 +60,8 @@ func (x *xlate) enter(bridge uint8) bool {
 	return true
 }
 
-// setInPort makes in_port the number of a patch port, which does not depend on the
-// arriving frame.
+// setInPort sets in_port to the number of a patch port. The megaflow does not match this number,
+// because it does not come from the arriving frame.
 func (x *xlate) setInPort(number uint32) {
 	const word = flowtable.WPort
 	x.patch = number
@@ -67,9 +69,9 @@ func (x *xlate) setInPort(number uint32) {
 	x.keep[word] &= 0xffffffff
 }
 
-// cross runs the frame through the bridge of a patch port's peer. As in Open vSwitch,
-// that bridge sees no metadata, no registers, no tunnel fields and no state of
-// connection tracking. For this bridge, the frame stays as it is.
+// cross runs the frame through the bridge of a patch port's peer. As in Open vSwitch, that bridge
+// sees no metadata, no registers, no tunnel fields and no state of connection tracking. When cross
+// returns, the frame is unchanged for the rest of this bridge's actions.
 func (x *xlate) cross(port *PortInfo) {
 	x.usedPorts = true
 	peer, ok := x.env.PortAt(port.Peer)
@@ -115,8 +117,9 @@ func (x *xlate) cross(port *PortInfo) {
 	x.depth--
 }
 
-// inPeer runs the frame through the tables of the bridge that it has crossed to. Headers
-// that a pop has revealed need a second look-up in the datapath.
+// inPeer runs the frame through the tables of the bridge to which it has crossed. If a pop has
+// revealed headers that the key does not have, inPeer leaves this to a second look-up in the
+// datapath.
 func (x *xlate) inPeer() {
 	x.mirrorArrival()
 	if x.opaque {

@@ -2,8 +2,8 @@
 
 package xlate
 
-// continues returns true if a frame without a matching flow in table 0
-// continues in CentralTable.
+// continues reports whether a frame that matches no flow of table 0 continues in CentralTable, which
+// has the flows of weft-central. This is so if weft-central has declared the frame's input port.
 func (x *xlate) continues() bool {
 	if !x.env.Central() {
 		return false

@@ -36,7 +36,8 @@ func (x *xlate) checkLarger(a *openflow.Action, restActions []openflow.Action) {
 	}
 }
 
-// noteAgain adds a step to a trace: the last emitted action looks the flow up again.
+// noteAgain adds a step to the trace. The step says that the last emitted datapath action looks the
+// frame up again.
 func (x *xlate) noteAgain(text string) {
 	if x.hook != nil && !x.halted {
 		x.hook(TraceStep{Bridge: x.p.Bridge(), Depth: x.depth, Table: x.table, Flow: x.flow, Note: text, Recirc: x.actions[len(x.actions)-1].U32})

@@ -9,13 +9,14 @@ import (
 	"weft/packet"
 )
 
-// This file applies the rules of groups (policy.go) in the action normal of a declared network. A
-// frame from a port with groups is tracked in the zone of this port and looked up again. The second
-// translation asks the rules, commits a new connection, and executes normal. A frame to a port
-// with groups is tracked in the zone of that port, and delivered by a further translation. Frames
-// between ports without groups do nothing of this.
+// This file applies the filter rules of groups (policy.go), which are sets of ports, in the action
+// normal of a declared network. A frame from a port with groups is tracked in the zone of this port
+// and looked up again. The second translation checks the rules, commits a new connection, and
+// executes normal. A frame to a port with groups is tracked in the zone of that port, and a further
+// translation delivers it. Frames between ports without groups skip all of this.
 //
-// Frames to group addresses have no connections. The rules see the frame itself.
+// Frames to multicast and broadcast addresses have no connections, so the rules are compared with
+// each frame itself.
 
 // check is the point at which the action normal continues after a frame was tracked.
 type check uint8
@@ -73,8 +74,8 @@ func (x *xlate) kindOfFrame() kindOfFrame {
 	return filteredFrame
 }
 
-// maySend reports whether normal may forward a frame of the port now. If it returns false, the
-// frame is refused, or a later translation forwards it.
+// maySend reports whether normal may forward a frame of the port now. If it returns false, the rules
+// refuse the frame, or a later translation forwards it after tracking.
 func (x *xlate) maySend(network *fdb.Network, from *PortInfo) bool {
 	if network == nil || from.Policy == nil || x.check == checkSent {
 		return true
@@ -94,8 +95,8 @@ func (x *xlate) maySend(network *fdb.Network, from *PortInfo) bool {
 	return false
 }
 
-// deliver sends the frame to a port of a declared network, as far as the groups of the port
-// allow it.
+// deliver sends the frame to a port of a declared network if the rules of the port's groups allow it.
+// A unicast IP frame to a port with groups is tracked first, and a later translation decides.
 func (x *xlate) deliver(to *PortInfo) {
 	if to.Policy == nil {
 		x.sendTo(to)
@@ -124,8 +125,8 @@ func (x *xlate) toGroupAddress() bool {
 	return x.read(openflow.Subfield{Field: openflow.FEthDst, Offset: bit, Bits: 1})[1] != 0
 }
 
-// track tracks the frame in the zone of the port. The translation of the second look-up begins
-// with resumeCheck.
+// track makes the datapath track the frame in the zone of the port and look it up again. The
+// translation of this second look-up begins with resumeCheck.
 func (x *xlate) track(port *PortInfo, c check) {
 	x.commit()
 	x.emitTrack(port, 0)
@@ -167,8 +168,9 @@ func (x *xlate) resumeCheck() {
 	}
 }
 
-// admitConnection asks the rules of the port about the connection of a tracked frame, and commits a
-// new connection. sent means that the port has sent the frame.
+// admitConnection reports whether the rules of the port allow the connection of a tracked frame. It
+// commits an allowed new connection. sent is true if the port has sent the frame, and false if the
+// frame is for the port.
 func (x *xlate) admitConnection(port *PortInfo, sent bool) bool {
 	state := x.read(openflow.WholeField(openflow.FCTState))[1]
 	if state&ctTracked == 0 || state&ctInvalid != 0 {
@@ -199,7 +201,8 @@ func (x *xlate) admitConnection(port *PortInfo, sent bool) bool {
 	return true
 }
 
-// frameSubject returns the frame itself as the subject of the rules.
+// frameSubject returns the fields of the frame itself for a check of the rules. It is for frames that
+// have no connection.
 func (x *xlate) frameSubject(port *PortInfo, sent bool) *subject {
 	s := &subject{x: x, began: sent, protocol: openflow.FIPProto, port: openflow.FTCPDst, icmpType: openflow.FICMPType, peer: x.peerOf(sent)}
 	v6 := x.read(openflow.WholeField(openflow.FEthType))[1] == packet.EtherTypeIPv6
@@ -217,7 +220,8 @@ func (x *xlate) frameSubject(port *PortInfo, sent bool) *subject {
 	return s
 }
 
-// allows asks the rules of a port, and notes the answer.
+// allows reports whether the rules of a port allow the subject. It adds the answer to the trace, and
+// notes the drop of a refused frame.
 func (x *xlate) allows(port *PortInfo, s *subject) bool {
 	rule, open := s.allowed(port.Policy)
 	switch {
@@ -250,9 +254,9 @@ func (x *xlate) askForPeer(s *subject) {
 	}
 }
 
-// peerOf returns a function for the groups of the other end of a frame. sent means that the port
-// with the rules has sent the frame. A local sender's groups are those of its port, whatever
-// address the frame has. Other ends are known by their MAC address.
+// peerOf returns a function for the groups of the other end of a frame. sent is true if the port with
+// the rules has sent the frame. A local sender's groups are those of its port, whatever address the
+// frame has. Other ends are known by their MAC address.
 func (x *xlate) peerOf(sent bool) func() (*fdb.Groups, fdb.Question) {
 	return func() (*fdb.Groups, fdb.Question) {
 		from, ok := x.arrivedOn()

@@ -89,8 +89,8 @@ func (x *xlate) commitField(id openflow.FieldID, op flowtable.Op, prerequisite o
 	x.emit(flowtable.Action{Op: flowtable.OpData, U64: v[1]})
 }
 
-// differs reports whether the frame states base and flow may differ in the bits of
-// mask.
+// differs reports whether the frame states base and flow may differ in the bits of mask in a word. If
+// it must compare bits of the arriving frame, the megaflow matches them.
 func (x *xlate) differs(word int, mask uint64) bool {
 	mask &^= x.keep[word] & x.baseKeep[word]
 	if mask == 0 {
@@ -105,7 +105,8 @@ func (x *xlate) differs(word int, mask uint64) bool {
 	return (x.flow[word]^x.base[word])&mask != 0
 }
 
-// follow copies the bits of mask from the frame state flow to the frame state base.
+// follow notes that emitted actions have set the bits of mask: it copies them from the frame state
+// flow to the frame state base.
 func (x *xlate) follow(word int, mask uint64) {
 	x.base[word] = x.base[word]&^mask | x.flow[word]&mask
 	x.baseKeep[word] = x.baseKeep[word]&^mask | x.keep[word]&mask
@@ -153,7 +154,8 @@ func (x *xlate) output(number uint32) {
 	}
 }
 
-// send emits the pending changes of the frame and an output to a port.
+// send emits the pending changes of the frame, and an output to the bridge's port with this OpenFlow
+// number.
 func (x *xlate) send(number uint32) {
 	port, ok := x.env.Port(number)
 	if !ok || port.Kind == PortUplink {
@@ -215,7 +217,8 @@ func (x *xlate) sendTo(port *PortInfo) {
 	}
 }
 
-// bfdAddress is the destination MAC address of BFD packets in tunnels.
+// bfdAddress is the destination MAC address of BFD packets in tunnels, 00:23:20:00:00:01 as in Open
+// vSwitch.
 const bfdAddress = 0x002320000001
 
 // toBFD reports whether the frame's destination is bfdAddress. For another destination the
@@ -231,8 +234,8 @@ func (x *xlate) toBFD() bool {
 	return false
 }
 
-// tunnel returns the datapath action for an output to a tunnel port. FlowVNI,
-// FlowRemote and FlowLocal take their values from the flow's tunnel fields.
+// tunnel returns the datapath action for an output to a tunnel port. If the port has FlowVNI,
+// FlowRemote or FlowLocal, the flow's tunnel field replaces the port's VNI, remote or local address.
 func (x *xlate) tunnel(port *PortInfo) (flowtable.Action, packet.DropReason) {
 	vni, local, remote := port.VNI, port.Local, port.Remote
 	if port.FlowVNI {

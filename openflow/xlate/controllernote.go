@@ -13,16 +13,16 @@ import (
 	"weft/packet"
 )
 
-// ControllerNote has the fields of a message to the controller besides the frame: the flow
-// that sent it, registers, metadata, tunnel and connection fields. A frame to the
-// controller carries only the number of its note, and its key if it is tracked.
+// ControllerNote has what a message to the controller (packet_in) says besides the frame: the flow
+// that sent it, registers, metadata, tunnel and connection fields. A frame on its way from a worker
+// to the controller carries only the number of its note, and its key if it is tracked.
 type ControllerNote struct {
 	// CameIn is the number in the data path of the port on which the frame arrived. The note counts against
 	// the quota of this port.
 	CameIn uint32
 	Bridge uint8
-	// InPort is the patch port through which the frame came to the bridge; 0: it arrived
-	// there.
+	// InPort is the patch port through which the frame came to the bridge; 0: it arrived on a port of
+	// the bridge.
 	InPort   uint32
 	Table    uint8
 	Cookie   uint64 // of the flow; ^0: no flow
@@ -63,9 +63,9 @@ func (n *ControllerNote) Metadata(inPort uint32, key *flowtable.Key) openflow.Ma
 	return m
 }
 
-// narrowNote removes from a note's match the 32-bit halves of words that are 0. It also
-// removes the tuple of the connection, because a match on this tuple is valid only if
-// it also matches the frame's own fields.
+// narrowNote removes from a note's match the 32-bit halves of words that are 0, so that the message
+// leaves such fields out. It also removes the tuple of the connection, because a match on this tuple
+// is valid only if it also matches the frame's own fields.
 func narrowNote(m *openflow.Match) {
 	for w := flowtable.WCTPorts; w < flowtable.KeyWords; w++ {
 		if w != flowtable.WCTLabel && w != flowtable.WCTLabel+1 {
@@ -136,17 +136,17 @@ type NoteTable struct {
 	mu      sync.Mutex
 	byID    map[uint32]*ControllerNote
 	ids     map[ControllerNote]uint32
-	order   map[uint32][]uint32 // numbers by port, the oldest first
+	order   map[uint32][]uint32 // numbers of notes by port, oldest first
 	own     *share.Ports
 	evicted uint64
 }
 
-// NewNoteTable returns an empty table.
+// NewNoteTable returns an empty table for at most MaxNotes notes.
 func NewNoteTable() *NoteTable {
 	return &NoteTable{byID: map[uint32]*ControllerNote{}, ids: map[ControllerNote]uint32{}, order: map[uint32][]uint32{}, own: share.New(MaxNotes)}
 }
 
-// StoreNote implements Noter.
+// StoreNote implements Noter. Equal notes have one number.
 func (t *NoteTable) StoreNote(n *ControllerNote) uint32 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -175,7 +175,8 @@ func (t *NoteTable) StoreNote(n *ControllerNote) uint32 {
 	return id
 }
 
-// Note returns the note with a number.
+// Note returns the note with a number. ok is false if no note has the number, or if the note has been
+// evicted.
 func (t *NoteTable) Note(id uint32) (n ControllerNote, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -186,8 +187,8 @@ func (t *NoteTable) Note(id uint32) (n ControllerNote, ok bool) {
 	return *kept, true
 }
 
-// Shares calls visit for each port that has notes or lost some. It returns the totals of notes and of
-// evicted notes.
+// Shares calls visit for each port that has notes, or whose notes were evicted. It returns the totals
+// of notes and of evicted notes.
 func (t *NoteTable) Shares(visit func(port uint32, u share.Use)) (used int, evicted uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -195,8 +196,9 @@ func (t *NoteTable) Shares(visit func(port uint32, u share.Use)) (used int, evic
 	return len(t.byID), t.evicted
 }
 
-// ttlExpired sends a frame whose TTL dec_ttl or dec_mpls_ttl finds expired to the
-// controller, or drops it; see SendExceptions.
+// ttlExpired handles a frame whose TTL has expired at dec_ttl, dec_mpls_ttl or dec_nsh_ttl. The frame
+// goes to the controller if the bridge is set to send such frames (Tables.SendExceptions). Otherwise
+// it is dropped.
 func (x *xlate) ttlExpired() {
 	x.note("the TTL has expired")
 	if x.p.SendsExpired() {
@@ -217,8 +219,9 @@ func (x *xlate) missed(table uint8) {
 	x.sent = x.sent || !x.halted
 }
 
-// noteOwner returns the port against whose quota a note of the frame counts. The megaflow then matches the
-// port: with a megaflow of several ports, one of them could make the table evict the note of the others.
+// noteOwner returns the port against whose quota a note of the frame counts. The megaflow then
+// matches the port. If several ports shared a megaflow, one of them could make the table evict the
+// note that the others use.
 func (x *xlate) noteOwner() uint32 {
 	x.wc[flowtable.WPort] |= flowtable.InPortBits
 	return x.cameIn

@@ -12,7 +12,8 @@ import (
 // that uses more addresses counts as dependent on every address.
 const maxAddressRefs = 8
 
-// depends notes that the translation depends on an address.
+// depends notes that the translation depends on an address. Control translates the megaflow again
+// when the address changes.
 func (x *xlate) depends(ref fdb.Ref) {
 	switch {
 	case slices.Contains(x.addresses, ref) || len(x.addresses) == 1 && x.addresses[0] == fdb.AnyRef:

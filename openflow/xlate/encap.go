@@ -8,7 +8,8 @@ import (
 	"weft/packet"
 )
 
-// encapsulate executes encap.
+// encapsulate executes the action encap (ovs-actions(7)): it puts an NSH, a label stack entry or an
+// Ethernet header in front of the packet.
 func (x *xlate) encapsulate(a *openflow.Action) {
 	packetType := uint32(a.Value[1])
 	switch {
@@ -27,8 +28,8 @@ func (x *xlate) encapsulate(a *openflow.Action) {
 	}
 }
 
-// pushMPLSAndEthernet puts a label stack entry in front of an Ethernet frame. The data
-// path adds the Ethernet header in front of it, too.
+// pushMPLSAndEthernet puts a label stack entry in front of an Ethernet frame. The datapath also adds
+// a new Ethernet header in front of the entry.
 func (x *xlate) pushMPLSAndEthernet(etherType uint16) {
 	entry := x.firstEntry()
 	x.commit()
@@ -38,8 +39,8 @@ func (x *xlate) pushMPLSAndEthernet(etherType uint16) {
 	x.bare = true
 }
 
-// newEthernet makes the frame one with a new Ethernet header, for both frame states: without tags,
-// and with addresses 0.
+// newEthernet gives the frame a new Ethernet header without tags and with addresses of 0. It does so
+// in both frame states, x.flow and x.base.
 func (x *xlate) newEthernet() {
 	x.hideTags()
 	for _, word := range []int{flowtable.WEthDst, flowtable.WEthSrc} {
@@ -51,7 +52,8 @@ func (x *xlate) newEthernet() {
 	}
 }
 
-// decapsulate executes decap.
+// decapsulate executes the action decap (ovs-actions(7)): it removes the outermost header. The
+// argument "next" is the packet type that the action expects behind this header.
 func (x *xlate) decapsulate(next uint32) {
 	switch {
 	case !x.bare && x.tagged():
@@ -78,7 +80,8 @@ func (x *xlate) decapsulate(next uint32) {
 	}
 }
 
-// sendable reports whether the frame can be sent: it has an Ethernet header.
+// sendable reports whether the frame has an Ethernet header. A packet without one cannot be sent, and
+// its drop is noted.
 func (x *xlate) sendable() bool {
 	if x.bare {
 		x.noteDrop(packet.DropPacketType)

@@ -9,7 +9,7 @@ import (
 	"weft/packet"
 )
 
-// PortKind is how a port takes frames.
+// PortKind says what is behind a port, and so how translations treat the port.
 type PortKind uint8
 
 // Kinds of port.
@@ -19,21 +19,21 @@ const (
 	PortNormal PortKind = iota
 	// PortTunnel is a tunnel, of any Encap.
 	PortTunnel
-	// PortUplink carries encapsulated traffic. It takes no outputs.
+	// PortUplink carries encapsulated traffic. Flows cannot send to it.
 	PortUplink
 	// PortPatch leads to a patch port of another bridge, or of the same one. It has no
 	// device.
 	PortPatch
-	// PortMirror stands for a Mirror, whose copies it counts. It is no port for flows: only
-	// Env.Mirrors has it.
+	// PortMirror stands for a Mirror and counts its copies. Flows cannot name it: only Env.Mirrors
+	// returns it.
 	PortMirror
-	// PortBond stands for its members, which are other ports.
+	// PortBond stands for a bond of several member ports.
 	PortBond
-	// PortExporter stands for an Exporter. It is no port for flows: only Env.Exporters has it.
+	// PortExporter stands for an Exporter. Flows cannot name it: only Env.Exporters returns it.
 	PortExporter
 )
 
-// Hidden reports whether a port is none for flows, and has no device.
+// Hidden reports whether ports of this kind have no device and cannot be named in flows.
 func (k PortKind) Hidden() bool { return k == PortMirror || k == PortExporter }
 
 // Encap is the encapsulation of a PortTunnel.
@@ -41,11 +41,11 @@ type Encap uint8
 
 // Encapsulations.
 const (
-	EncapVXLAN  Encap = iota // RFC 7348: no further fields
+	EncapVXLAN  Encap = iota // RFC 7348; without further tunnel fields
 	EncapGBP                 // VXLAN with tun_gbp_id and tun_gbp_flags
-	EncapGPE                 // VXLAN-GPE: no further fields
-	EncapGeneve              // RFC 8926: tun_metadata and tun_flags
-	EncapGRE                 // GRE and ERSPAN, whose key of 32 bits takes the place of the VNI: no further fields
+	EncapGPE                 // VXLAN-GPE; without further tunnel fields
+	EncapGeneve              // RFC 8926, with tun_metadata and tun_flags
+	EncapGRE                 // GRE and ERSPAN, whose key of 32 bits replaces the VNI; without further tunnel fields
 )
 
 // PortInfo is a port's configuration for translation.
@@ -59,9 +59,9 @@ type PortInfo struct {
 	Peer uint32
 	Name string
 	Kind PortKind
-	// Down: the port does not forward, and group buckets that watch it have failed.
+	// Down is true if the port does not forward. Group buckets that watch it have then failed.
 	Down bool
-	// Off: the port neither takes frames nor sends any, by its configuration.
+	// Off is true if the configuration turns the port off: it neither accepts frames nor sends any.
 	Off bool
 	// NoFlood excludes the port from flooding.
 	NoFlood bool
@@ -73,21 +73,22 @@ type PortInfo struct {
 	BFD bool
 	// NoAnswers turns off local answers for addresses behind a PortTunnel.
 	NoAnswers bool
-	// the PortNormal belongs to the virtual network in the field VNI, see fdb.Segment
+	// InVNI is true if the PortNormal belongs to the virtual network of the field VNI, see
+	// fdb.Segment.
 	InVNI bool
 	// VLANs are the VLANs to which the action normal restricts the port; nil: all, with
 	// unchanged tags.
 	VLANs *PortVLANs
 	// Binding restricts the sender addresses of a PortNormal; nil: no restriction.
 	Binding *Binding
-	// Queues are the queues of the port by number, at most MaxQueues. Frames of no queue
-	// belong to queue 0. An output without a queue is not limited.
+	// Queues are the queues of the port by number, at most MaxQueues. A frame whose queue the port
+	// does not have belongs to queue 0. If the port has no queue 0 either, the output is not limited.
 	Queues []Queue
 	// Policing limits the frames that arrive on the port. A frame beyond the rate of any
 	// bucket is dropped.
 	Policing []TokenBucket
-	// Policy has the rules of the groups of a PortNormal of a declared network; nil: the port is in no
-	// group, and the rules of groups do not concern it.
+	// Policy has the filter rules of the weft-central groups of a PortNormal; nil: the port is in no
+	// group, and its frames are not filtered.
 	Policy *Policy
 	// Central is true for ports that weft-central has declared, and for the tunnel of
 	// its networks. Frames of the port that match no flow of table 0 continue in
@@ -99,10 +100,10 @@ type PortInfo struct {
 	Bond uint32
 	// Standby is true for a member that the bond does not use now.
 	Standby bool
-	// LACP is true for a member of a bond with LACP. Control takes the frames of LACP, so no flow
-	// sees them.
+	// LACP is true for a member of a bond with LACP. Control receives the LACP frames itself, so no
+	// flow sees them.
 	LACP bool
-	// Members is the state of a PortBond.
+	// Members is the state of a PortBond, which selects a member for each frame.
 	Members *Bond
 	// Mirror is what a PortMirror copies.
 	Mirror *Mirror
@@ -114,9 +115,9 @@ type PortInfo struct {
 	// tunnel.
 	NoSplitHorizon bool
 
-	// VNI, Remote and Local are the parameters of a PortTunnel. If FlowVNI, FlowRemote
-	// or FlowLocal is set, the flow's tun_id, tun_dst or tun_src replaces the
-	// parameter. Without a local address, Env chooses one.
+	// VNI, Remote and Local are the parameters of a PortTunnel. If FlowVNI, FlowRemote or FlowLocal
+	// is set, the flow's tun_id, tun_dst or tun_src replaces the parameter. If Local is invalid,
+	// Env.Tunnel chooses the source address.
 	FlowVNI, FlowRemote, FlowLocal bool
 	VNI                            uint32
 	Remote, Local                  netip.Addr
@@ -143,9 +144,9 @@ func (p *PortInfo) At() uint32 {
 // and addresses. Control implements Env. Concurrent translations call its methods
 // concurrently.
 type Env interface {
-	// Port returns the bridge's port with this number.
+	// Port returns the bridge's port with this OpenFlow number.
 	Port(number uint32) (PortInfo, bool)
-	// PortAt returns the port of any bridge with a number of the data path.
+	// PortAt returns the port with this number in the data path, of whichever bridge.
 	PortAt(datapath uint32) (PortInfo, bool)
 	// Ports returns the bridge's ports in a stable order. The caller must not modify the
 	// returned slice.
@@ -163,8 +164,8 @@ type Env interface {
 	// addresses, or the drop reason. If local is invalid, Tunnel chooses the source
 	// address.
 	Tunnel(number uint32, vni uint32, local, remote netip.Addr) (template uint32, drop packet.DropReason)
-	// Locate returns the data path's number of the port behind which normal has learned a MAC
-	// address. vlan is 0 to 4095, mac has 48 bits.
+	// Locate returns the port behind which normal has learned a MAC address, by the port's number in
+	// the data path. vlan is 0 to 4095, mac has 48 bits.
 	Locate(s fdb.Segment, vlan uint16, mac uint64) (port uint32, ok bool)
 	// Announced reports whether the MAC address has sent a broadcast or multicast frame
 	// from behind the port. port is the port's number in the data path.
@@ -178,7 +179,7 @@ type Env interface {
 	Networks
 }
 
-// Networks are the networks that weft-central has declared.
+// Networks gives translations access to the networks that weft-central has declared.
 type Networks interface {
 	// Central reports whether weft-central has declared at least one port
 	// (PortInfo.Central).
@@ -191,6 +192,7 @@ type Networks interface {
 	// Place returns the location of a MAC address of a declared network: behind a
 	// port of this switch or behind another host.
 	Place(s fdb.Segment, mac uint64) (place fdb.Place, ok bool)
-	// HostOf returns the MAC address of ip in a declared network.
+	// HostOf returns the MAC address that weft-central has declared for IP address ip in the network
+	// of segment s.
 	HostOf(s fdb.Segment, ip netip.Addr) (mac uint64, ok bool)
 }

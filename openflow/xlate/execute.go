@@ -10,7 +10,8 @@ import (
 	"weft/openflow"
 )
 
-// list executes actions in order.
+// list executes actions in order, until an exit or a limit ends the list. If goto_table ends it, jump
+// is true, and the result "next" is the table.
 func (x *xlate) list(actions []openflow.Action) (next uint8, jump bool) {
 	for i := range actions {
 		a := &actions[i]
@@ -168,9 +169,8 @@ func (x *xlate) change(a *openflow.Action) {
 // prerequisites.
 func (x *xlate) hasField(id openflow.FieldID) bool { return id.Prerequisite().Met(x) }
 
-// set writes value v to a field, only the bits of the mask, and only if the frame has the
-// field. FTCPSrc and FTCPDst also stand for the ports of UDP and SCTP, for mod_tp_src and
-// mod_tp_dst.
+// set writes the bits of v that mask selects to a field, if the frame has the field. FTCPSrc and
+// FTCPDst also stand for the ports of UDP and SCTP, for mod_tp_src and mod_tp_dst.
 func (x *xlate) set(dst openflow.Subfield, v, mask openflow.Value128) {
 	if dst.Field.IsTLV() {
 		x.putTLV(dst, v, mask)

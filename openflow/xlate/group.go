@@ -63,11 +63,12 @@ func (x *xlate) bucket(g *openflow.Group, i int) {
 	x.dirty = true
 }
 
-// live reports whether a bucket is live.
+// live reports whether the port or the group that a bucket watches is live. A bucket that watches
+// nothing is live.
 func (x *xlate) live(b *openflow.Bucket) bool { return x.liveBeyond(b, nil) }
 
-// liveBeyond reports whether a bucket is live. It does not look into the groups in
-// visited again, because groups may watch each other in a circle.
+// liveBeyond does the work of live. It does not enter the groups in visited again, because groups may
+// watch each other in a circle.
 func (x *xlate) liveBeyond(b *openflow.Bucket, visited map[uint32]bool) bool {
 	if !x.step() {
 		return false
@@ -119,7 +120,8 @@ func (x *xlate) choose(g *openflow.Group) int {
 	return best
 }
 
-// hashed returns a hash of the group's fields, or of the connection.
+// hashed returns a hash of the fields that the group names. If it names none, it returns a hash of
+// the connection.
 func (x *xlate) hashed(g *openflow.Group) (h uint64) {
 	if len(g.HashedFields()) == 0 {
 		return x.connection()

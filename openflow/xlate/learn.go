@@ -12,14 +12,15 @@ import (
 // that would learn more ends with drop reason DropLoop.
 const maxLearned = 64
 
-// learnFlow derives the flow of a learn action. Control adds it to the tables later.
+// learnFlow makes the flow of a learn action from the frame's present fields. Control adds the flow
+// to the tables after the translation.
 func (x *xlate) learnFlow(spec *openflow.LearnSpec) {
 	m := openflow.FlowMod{Command: openflow.ModifyStrict, Bridge: x.p.Bridge(), Table: spec.Table, Priority: spec.Priority, NewCookie: spec.Cookie, ModifyCookie: true,
 		IdleTimeout: spec.IdleTimeout, HardTimeout: spec.HardTimeout, Flags: spec.Flags, Learner: x.cameIn, LearnLimit: spec.Limit}
 	if spec.FinIdle != 0 || spec.FinHard != 0 {
 		m.Actions = append(m.Actions, openflow.FinTimeout(spec.FinIdle, spec.FinHard))
 	}
-	x.wc[flowtable.WPort] |= flowtable.InPortBits // the flow counts for the port
+	x.wc[flowtable.WPort] |= flowtable.InPortBits // the flow counts against the quota of the input port
 	var match openflow.Match
 	for i := range spec.Items {
 		item := &spec.Items[i]
@@ -40,7 +41,7 @@ func (x *xlate) learnFlow(spec *openflow.LearnSpec) {
 	}
 	m.Match = match.Pack()
 	if spec.Limit != 0 {
-		x.tables.Add(spec.Table) // the table whose flows are counted
+		x.tables.Add(spec.Table) // MayLearn counts the flows of this table
 	}
 	allowed := x.p.MayLearn(&m)
 	if spec.Result.Bits != 0 {

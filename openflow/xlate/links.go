@@ -8,14 +8,15 @@ import (
 	"weft/packet"
 )
 
-// multipath stores the number of the chosen link in Dst.
+// multipath executes the action multipath: it selects a link by a hash of the frame, and stores the
+// number of the link in the field Dst.
 func (x *xlate) multipath(a *openflow.Action) {
 	x.visitHashed(a.Links.Hashed)
 	x.set(a.Dst, openflow.Value64(uint64(linkOf(a.Links, &x.flow))), a.Dst.Ones())
 }
 
-// bundle sends the frame to a live member, or stores the member's number in Dst. Without a
-// live member it sends nothing, or stores PortNone.
+// bundle executes the action bundle: it sends the frame to a live member port, or stores the number
+// of this port in the field Dst. Without a live member it sends nothing, or stores PortNone.
 func (x *xlate) bundle(a *openflow.Action) {
 	s := a.Links
 	if s.Algorithm == openflow.BundleHRW && len(s.Members) > 1 {
@@ -43,7 +44,7 @@ func (x *xlate) memberLives(number uint32) bool {
 	return ok && !port.Down
 }
 
-// visitHashed adds the fields that hash reads to the megaflow's mask.
+// visitHashed adds the fields that linkHash reads to the megaflow's mask.
 func (x *xlate) visitHashed(fields openflow.LinkFields) {
 	visit := func(ids ...openflow.FieldID) {
 		for _, id := range ids {

@@ -8,8 +8,8 @@ import (
 	"weft/packet"
 )
 
-// meter emits the pending changes of the frame, and then an OpMeter for each band of a
-// meter.
+// meter executes the action meter: it emits an OpMeter for each band of the meter. It does not emit
+// pending changes of the frame first.
 func (x *xlate) meter(id uint32) {
 	m := x.p.Meter(id)
 	if m == nil {
@@ -21,8 +21,8 @@ func (x *xlate) meter(id uint32) {
 	}
 }
 
-// meterController emits an OpMeter for each band of the meter of a controller action. A
-// frame beyond the rate does not go to the controller; its other actions go on.
+// meterController emits an OpMeter for each drop band of the meter of a controller action. A frame
+// beyond the rate does not go to the controller, but its other actions are executed.
 func (x *xlate) meterController(c *openflow.Controller) {
 	id := c.Meter
 	if id == 0 {

@@ -7,22 +7,21 @@ import (
 	"weft/packet"
 )
 
-// Mirrors send copies of a bridge's frames to a port, or into a VLAN, as in
-// ovs-vswitchd.conf.db(5), table Mirror. A frame is looked at where it enters the bridge and
-// at each of its outputs. An output gets one copy of a frame in a bridge, from the first mirror
-// that selects the frame.
+// Mirrors send copies of a bridge's frames to a port, or into a VLAN, as in ovs-vswitchd.conf.db(5),
+// table Mirror. A mirror examines a frame where it enters the bridge and at each of its outputs. If
+// several mirrors have the same output, only the first one that selects the frame sends a copy there.
 
-// MaxMirrors is the largest number of mirrors of a bridge, as in Open vSwitch. Translations
-// leave out further ones.
+// MaxMirrors is the largest number of mirrors of a bridge, as in Open vSwitch. Translations ignore
+// further mirrors.
 const MaxMirrors = 32
 
 // Mirror says which frames of the bridge a PortMirror copies, and where to. It is immutable.
 type Mirror struct {
-	// All selects every frame. Src and Dst select the frames that arrive on a port, or that
-	// are sent to it, by the port's number in the data path.
+	// All selects every frame. Src selects frames that arrive on one of its ports, and Dst frames
+	// that are sent to one of its ports. The keys are port numbers in the data path.
 	All      bool
 	Src, Dst map[uint32]bool
-	VLANs    *VLANSet // of the selected frames; nil: all
+	VLANs    *VLANSet // only frames in these VLANs are copied; nil: in all
 	// Output is the number in the data path of the port that gets the copies. If it is 0, the
 	// copies go to the ports of the VLAN OutputVLAN, or nowhere if that is 0 too.
 	Output     uint32
@@ -48,8 +47,8 @@ func (x *xlate) mirrorArrival() {
 	}
 }
 
-// mirror executes the mirrors that select a frame from port, or one sent to port. It does not
-// look at the copies that mirrors send.
+// mirror executes the mirrors that select the frame. If sent is true, the frame is sent to port;
+// otherwise it has arrived on port. The copies of mirrors are not mirrored again.
 func (x *xlate) mirror(port *PortInfo, sent bool) {
 	mirrors := x.env.Mirrors()
 	if x.copying || len(mirrors) == 0 {
@@ -104,12 +103,12 @@ func (x *xlate) copyTo(m *Mirror, f *vlanFrame) {
 	}
 	x.limit, x.copying = limit, false
 	if !x.halted {
-		x.drop = drop // the copy's trouble is not the frame's
+		x.drop = drop // a drop of the copy is no drop of the frame
 	}
 }
 
-// copyToVLAN sends a copy of the frame to each port of a VLAN. native in f makes the VLAN's tag
-// replace the frame's.
+// copyToVLAN sends a copy of the frame to each port of a VLAN. The caller sets f.native, so that the
+// tag of this VLAN replaces the frame's tag.
 func (x *xlate) copyToVLAN(f *vlanFrame) {
 	x.usedPorts = true
 	ports := x.env.Ports()
@@ -135,8 +134,8 @@ func (x *xlate) copyToPort(port *PortInfo, f *vlanFrame) {
 	x.inVLAN(port, f, func() { x.sendTo(port) })
 }
 
-// receivesCopies notes the drop of a frame that arrives on the output of a mirror, or that a
-// flow sends there: the mirrors have the port for themselves.
+// receivesCopies reports whether the port is the output of a mirror, which carries only copies. It
+// then notes the drop of the frame, which has arrived on this port or which a flow sends there.
 func (x *xlate) receivesCopies(port *PortInfo) bool {
 	if !port.MirrorOut || x.copying {
 		return false

@@ -17,8 +17,8 @@ const (
 	reservedGroupMask = ^uint64(0xf)
 )
 
-// flood sends the frame to all ports of its segment except the input port and uplinks.
-// If withFlags is set, NoFlood and split horizon apply. If f is not nil, flood sends
+// flood sends the frame to all ports of its segment except the input port and uplinks. If withFlags
+// is set, flood respects the ports' settings NoFlood and NoSplitHorizon. If f is not nil, flood sends
 // only within the frame's VLAN.
 func (x *xlate) flood(withFlags bool, f *vlanFrame) {
 	x.usedPorts = true
@@ -128,8 +128,8 @@ func (x *xlate) normal() {
 	}
 }
 
-// teach notes an address to learn. If normal runs several times in a bridge, the last
-// address counts.
+// teach notes an address, which control learns after the translation. If normal runs several times in
+// a bridge, the last address counts.
 func (x *xlate) teach(l *fdb.Learn) {
 	if !l.Valid {
 		return

@@ -8,7 +8,7 @@ import (
 	"weft/packet"
 )
 
-// This file has the actions on the network service header (RFC 8300): encap(nsh), decap() of one,
+// This file has the actions on the network service header (RFC 8300): encap(nsh), decap() of an NSH,
 // and dec_nsh_ttl. An NSH hides the headers behind it, as a label stack entry does (shim.go).
 
 // Values of a new NSH, as in Open vSwitch and RFC 8300 sections 2.2 and 2.3.
@@ -17,20 +17,19 @@ const (
 	nshIndex = 255
 )
 
-// nshNext has the next protocol of an NSH in front of a packet that begins with a header of an
-// EtherType.
+// nshNext has the field Next Protocol of an NSH, by the EtherType of the packet behind the NSH.
 var nshNext = map[uint16]packet.NSHFields{
 	packet.EtherTypeIPv4: packet.NSHNextIPv4, packet.EtherTypeIPv6: packet.NSHNextIPv6, packet.EtherTypeNSH: packet.NSHNextNSH,
 	packet.EtherTypeMPLS: packet.NSHNextMPLS, packet.EtherTypeMPLSMulticast: packet.NSHNextMPLS,
 }
 
-// nshTypes has the EtherType of the header behind an NSH, by next protocol.
+// nshTypes has the EtherType of the packet behind an NSH, by the field Next Protocol of the NSH.
 var nshTypes = map[uint64]uint16{
 	packet.NSHNextIPv4: packet.EtherTypeIPv4, packet.NSHNextIPv6: packet.EtherTypeIPv6, packet.NSHNextNSH: packet.EtherTypeNSH,
 	packet.NSHNextMPLS: packet.EtherTypeMPLS,
 }
 
-// pushNSH puts an NSH of the MD type in front of the packet; 0: of type 1.
+// pushNSH puts an NSH with this MD type in front of the packet. Type 0 stands for type 1.
 func (x *xlate) pushNSH(mdType uint8) {
 	next := packet.NSHFields(packet.NSHNextEthernet)
 	if x.bare {
@@ -58,8 +57,9 @@ func (x *xlate) pushNSH(mdType uint8) {
 	x.bare = true
 }
 
-// popNSH removes the NSH at the start of a packet. packetTypeBehind is what the action
-// says about the packet behind it; the NSH must say the same.
+// popNSH removes the NSH at the start of a packet. packetTypeBehind is the packet type that the
+// action expects behind the NSH, or PacketNext for any. If the NSH has another type, the packet is
+// dropped.
 func (x *xlate) popNSH(packetTypeBehind uint32) {
 	protocol := x.read(openflow.WholeField(openflow.FNSHNP))[1]
 	etherType, ok := nshTypes[protocol]
@@ -85,8 +85,8 @@ func (x *xlate) popNSH(packetTypeBehind uint32) {
 	x.bare, x.opaque = false, true
 }
 
-// decNSHTTL decrements the TTL of the NSH. It reports false if the TTL has expired, which ends the
-// list.
+// decNSHTTL decrements the TTL of the NSH. It returns false if the TTL has expired, which ends the
+// action list.
 func (x *xlate) decNSHTTL() bool {
 	if !openflow.NeedNSH.Met(x) {
 		return true

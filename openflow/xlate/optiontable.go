@@ -8,24 +8,24 @@ import (
 	"weft/internal/share"
 )
 
-// tunnelOptions is an Env of a switch with Geneve ports.
+// tunnelOptions is an Env of a switch that may have Geneve ports.
 type tunnelOptions interface {
 	// Geneve reports whether at least one port is of EncapGeneve. Without one, no frame has
 	// options.
 	Geneve() bool
-	// Options returns the raw Geneve options with this hash (flowtable.WTunOpts). ok is
-	// false if they are unknown: then frames with them are dropped.
+	// Options returns the raw Geneve options with this hash (flowtable.WTunOpts). ok is false if the
+	// options are unknown. Frames with unknown options are dropped.
 	Options(hash uint64) (raw []byte, ok bool)
 }
 
-// MaxOptions is the largest number of different Geneve options in an OptionTable. A sender
-// could make new ones with every frame, so each port has a quota (see share.Ports). When a
-// port's quota is used up, its frames with further options are dropped (Translation.Refused).
+// MaxOptions is the largest number of different lists of Geneve options in an OptionTable. A sender
+// could invent a new list for every frame, so each port has a quota (see share.Ports). When a port's
+// quota is used up, its frames with further options are dropped (Translation.Refused).
 const MaxOptions = 1 << 16
 
-// OptionTable has the raw Geneve options of megaflows by their hash, because the key of a
-// megaflow has only the hash. It does not outlive the control process: the next one drops
-// the megaflows that match options, which costs each of them a miss.
+// OptionTable has the raw Geneve options of megaflows by their hash, because the key of a megaflow
+// has only the hash. It does not outlive the control process: the next control process drops the
+// megaflows that match options, and each of their flows misses once.
 type OptionTable struct {
 	mu     sync.Mutex
 	byHash map[uint64]*optionsEntry
@@ -41,13 +41,13 @@ type optionsEntry struct {
 	shared bool
 }
 
-// NewOptionTable returns an empty table.
+// NewOptionTable returns an empty table for at most MaxOptions lists of options.
 func NewOptionTable() *OptionTable {
 	return &OptionTable{byHash: map[uint64]*optionsEntry{}, own: share.New(MaxOptions)}
 }
 
-// Put stores options of a frame that arrived on port. The table keeps raw. added is true if
-// the options are new.
+// Put stores options of a frame that arrived on port. The table keeps the slice raw. added is false
+// if the table already has the options, or if the port's quota is used up.
 func (t *OptionTable) Put(port uint32, hash uint64, raw []byte) (added bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -64,7 +64,8 @@ func (t *OptionTable) Put(port uint32, hash uint64, raw []byte) (added bool) {
 	return true
 }
 
-// Options implements tunnelOptions.
+// Options implements tunnelOptions. It marks the options as used, so that the next Collect keeps
+// them.
 func (t *OptionTable) Options(hash uint64) ([]byte, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -76,8 +77,8 @@ func (t *OptionTable) Options(hash uint64) ([]byte, bool) {
 	return e.raw, true
 }
 
-// Forget removes options that the translation after their Put did not need. It keeps options
-// of several misses, which Collect removes.
+// Forget removes options that the translation after their Put did not need. It keeps options that
+// were put several times; Collect removes these later.
 func (t *OptionTable) Forget(hash uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

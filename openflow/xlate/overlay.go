@@ -42,9 +42,9 @@ func (x *xlate) origin(port *PortInfo) netip.Addr {
 	return x.tunnelAddr(openflow.FTunSrc, openflow.FTunIPv6Src, true, true)
 }
 
-// sendLearned sends the frame to the port behind which an address was learned. If the
-// table knows the address's remote, only this remote gets the frame. An address behind a lost
-// remote may have moved, so the frame goes to the others.
+// sendLearned sends the frame to the port behind which an address was learned. If normal has learned
+// the remote of the address, only this remote gets the frame. An address behind a remote whose BFD
+// session has failed may have moved, so the frame then goes to all other remotes.
 func (x *xlate) sendLearned(port *PortInfo, s fdb.Segment, vlan uint16, mac uint64) {
 	if len(port.Remotes) > 0 || port.Central {
 		if remote := x.env.VTEP(s, vlan, mac); remote.IsValid() && !slices.Contains(port.Lost, remote) {

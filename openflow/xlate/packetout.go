@@ -7,8 +7,8 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// Execute runs actions on one frame with the fields in flow, in the bridge of p and env.
-// The translation's Mask has no meaning.
+// Execute runs actions on one frame with the fields in flow, in the bridge of p and env. The
+// translation's Mask has no meaning, because no megaflow is made.
 func Execute(p *ofproto.Tables, actions []openflow.Action, flow *openflow.Flow, env Env) (Translation, error) {
 	if err := p.CheckReferences(actions); err != nil {
 		return Translation{}, err
@@ -26,7 +26,8 @@ func Execute(p *ofproto.Tables, actions []openflow.Action, flow *openflow.Flow, 
 	return t, nil
 }
 
-// intoTables runs the current frame through the tables from table 0 on.
+// intoTables executes an output to the port TABLE: it runs the current frame through the tables,
+// beginning with table 0.
 func (x *xlate) intoTables() {
 	if x.descend() {
 		x.pipeline(0, true)

@@ -13,24 +13,24 @@ import (
 	"weft/packet"
 )
 
-// The action controller with pause (ovs-actions(7)) sends the frame to the controller and
-// ends its translation, up to the clone, bucket or bridge around the action. The message
-// has a continuation: all that the rest of the translation needs, except the fields that
-// the message shows and that the controller may change. NXT_RESUME returns it.
+// The action controller(pause) (ovs-actions(7)) sends the frame to the controller and ends the clone,
+// bucket or bridge around the action. The message has a continuation: everything that the rest of the
+// translation needs, except the fields that the message shows and that the controller may change. The
+// controller sends the continuation back with NXT_RESUME.
 
-// maxContinuation bounds the bytes of a continuation. With more, the translation ends as
-// DropLoop. Notes hold continuations, so that the bound also bounds the memory that a
-// sender can occupy (MaxNotes).
+// maxContinuation is the largest size of a continuation in bytes. A longer one ends the translation
+// as DropLoop. Notes hold continuations, so this limit also limits the memory that a sender can
+// occupy (MaxNotes).
 const maxContinuation = 4 << 10
 
-// continuation is the JSON text of a continuation.
+// continuation is the content of a continuation. It is encoded as JSON.
 type continuation struct {
 	Bridge    uint8              `json:"bridge,omitempty"`
 	InPort    uint32             `json:"in_port,omitempty"` // patch port through which the frame came to the bridge
 	Queue     uint32             `json:"queue,omitempty"`
 	Stack     []byte             `json:"stack,omitempty"`
 	ActionSet string             `json:"action_set,omitempty"`
-	Rest      []continuationList `json:"rest,omitempty"` // in order of execution
+	Rest      []continuationList `json:"rest,omitempty"` // action lists that are not finished, in order of execution
 }
 
 // continuationList has the remaining actions of a list, with the table and cookie of their
@@ -41,8 +41,8 @@ type continuationList struct {
 	Actions string `json:"actions"`
 }
 
-// pausing is the state of a translation after controller(pause): no further action is executed until the
-// end of the clone, bucket or bridge around the action.
+// pausing is the state of a translation after controller(pause). No further action is executed before
+// the end of the clone, bucket or bridge around the action.
 type pausing struct {
 	controller *openflow.Controller
 	rule       *ofproto.Rule // the rule with the action
@@ -50,7 +50,8 @@ type pausing struct {
 	rest       []continuationList
 }
 
-// pause starts the end of the translation: each list stops, and leaveList records its rest.
+// pause executes controller(pause). Each list around the action then stops, and leaveList records its
+// remaining actions.
 func (x *xlate) pause(c *openflow.Controller) {
 	x.paused = &pausing{controller: c, rule: x.rule, table: x.table}
 	x.note("pauses: NXT_RESUME executes the rest")
@@ -76,16 +77,16 @@ func (x *xlate) cookie() uint64 {
 	return ^uint64(0)
 }
 
-// endLists executes the action set at the end of a frame's lists, and sends a paused
-// frame to the controller.
+// endLists executes the action set after all action lists of a frame. If the frame was paused, in a
+// list or in the set, it sends the frame to the controller.
 func (x *xlate) endLists() {
 	x.finishPause()
 	x.runSet()
 	x.finishPause()
 }
 
-// finishPause sends a paused frame to the controller. The continuation takes the action set
-// along, except within a bucket, to which the action set does not belong.
+// finishPause sends a paused frame to the controller. The continuation includes the action set. The
+// exception is a pause within a bucket, because the action set does not belong to the bucket.
 func (x *xlate) finishPause() {
 	paused := x.paused
 	if x.paused = nil; paused == nil || x.halted {
@@ -167,7 +168,7 @@ func Resume(p *ofproto.Tables, text string, flow *openflow.Flow, cameIn uint32, 
 	return t, nil
 }
 
-// beginWith begins a translation of a frame that is not in the datapath.
+// beginWith begins the translation of a frame that comes from a controller and not from the datapath.
 func (x *xlate) beginWith(p *ofproto.Tables, flow *openflow.Flow, env Env) {
 	x.begin(p, (*flowtable.Key)(flow[:flowtable.KeyWords]), env, nil)
 	copy(x.flow[flowtable.KeyWords:], flow[flowtable.KeyWords:])

@@ -21,7 +21,7 @@ import (
 
 // Policy has the rules of the groups of a port. It is immutable.
 type Policy struct {
-	Groups *fdb.Groups // of the port; remote ports match rules by it
+	Groups *fdb.Groups // groups of the port, which the rules of other ports may name
 	Rules  []PolicyRule
 	// FiltersSent is true if connections that the port begins need a rule, too.
 	FiltersSent bool
@@ -42,7 +42,7 @@ type PolicyRule struct {
 type PortRange struct{ First, Last uint16 }
 
 // policyZones is the lowest connection tracking zone of ports with groups. The zone of a port is
-// policyZones plus its number in the data path, so that an operator's flows can keep out of the way.
+// policyZones plus its number in the data path, so that an operator's flows can avoid these zones.
 const policyZones = 0xf000
 
 func policyZone(port *PortInfo) uint16 { return policyZones + uint16(port.At()) }
@@ -59,7 +59,7 @@ type subject struct {
 	remote   openflow.FieldID // IP address of the other end
 	noPorts  bool             // the frame is a later fragment, whose ports nobody knows
 	// peer returns the groups of the other end. If the switch does not know the other end's address,
-	// unknown asks for it.
+	// the result "unknown" is the question for it.
 	peer func() (groups *fdb.Groups, unknown fdb.Question)
 
 	resolved bool // peer was called, and groups and unknown have its results
@@ -67,8 +67,8 @@ type subject struct {
 	unknown  fdb.Question
 }
 
-// allowed returns the rule of the policy that allows the subject, or nil. The result true of open
-// means that no rule is necessary.
+// allowed returns the rule of the policy that allows the subject, or nil. The result "open" is true
+// if no rule is necessary.
 func (s *subject) allowed(p *Policy) (rule *PolicyRule, open bool) {
 	if s.began && !p.FiltersSent {
 		return nil, true
@@ -106,8 +106,8 @@ func (s *subject) matches(r *PolicyRule) bool {
 	return s.groups.Contains(r.Group)
 }
 
-// within reports whether the port in a field is in the range. It reads the leading bits that all
-// ports of one side of the range's ends share with the port.
+// within reports whether the port in a field is in the range. The megaflow matches as few leading
+// bits of the port as prove that the port is inside, or outside, the range.
 func (x *xlate) within(id openflow.FieldID, p PortRange) bool {
 	const width = 16
 	v := uint16(openflow.WholeField(id).Get(&x.flow)[1])

@@ -20,13 +20,13 @@ type TokenBucket struct {
 	Slot    uint32 // index of the datapath's token bucket
 }
 
-// Queue is a queue of a port.
+// Queue is an output queue of a port: its number and the token bucket that limits it.
 type Queue struct {
 	ID uint32
 	TokenBucket
 }
 
-// Limits of queues. More are refused.
+// Limits of queues. A configuration with more of them is refused.
 const (
 	// MaxQueues is the largest number of queues of a port.
 	MaxQueues = 64
@@ -36,7 +36,8 @@ const (
 	FirstPortBucket = flowtable.MaxBands
 )
 
-// queueOf returns the port's queue for frames of queue id; nil: no bucket.
+// queueOf returns the port's queue with this id. If the port does not have it, queueOf returns queue
+// 0; nil: the output is not limited.
 func (p *PortInfo) queueOf(id uint32) *Queue {
 	var first *Queue
 	for i := range p.Queues {
@@ -50,7 +51,8 @@ func (p *PortInfo) queueOf(id uint32) *Queue {
 	return first
 }
 
-// emitQueue emits the queue of an output to the port, if the port has queues.
+// emitQueue emits the token bucket of the present queue, which limits the output to the port. It
+// emits nothing for a port without queues.
 func (x *xlate) emitQueue(port *PortInfo) {
 	if len(port.Queues) == 0 {
 		return
@@ -60,7 +62,8 @@ func (x *xlate) emitQueue(port *PortInfo) {
 	}
 }
 
-// enqueue sends to a port through a queue.
+// enqueue executes the action enqueue: it sends the frame to a port through a queue. Later outputs
+// use the earlier queue again.
 func (x *xlate) enqueue(a *openflow.Action) {
 	queue := x.queue
 	x.queue = uint32(a.Value[1])
@@ -68,7 +71,7 @@ func (x *xlate) enqueue(a *openflow.Action) {
 	x.queue = queue
 }
 
-// police emits the token buckets of the port on which the frame arrived.
+// police emits the token buckets that limit the frames from the port (PortInfo.Policing).
 func (x *xlate) police(port *PortInfo) {
 	for i := range port.Policing {
 		x.emit(flowtable.Action{Op: flowtable.OpMeter, U32: port.Policing[i].Slot, U64: uint64(packet.DropPoliced)})

@@ -17,17 +17,18 @@ import (
 // looks up the frame again. Equal states continue identically.
 type Frozen struct {
 	Table uint8
-	// Bridge has the table. InPort is the patch port through which the frame came there;
-	// 0: it arrived in the bridge.
+	// Bridge is the number of the bridge with this table. InPort is the patch port through which the
+	// frame came to the bridge; 0: it arrived on a port of the bridge.
 	Bridge uint8
 	InPort uint32
 	// Bare is true for a packet without an Ethernet header, see encap.go.
 	Bare bool
 	// Queue is the queue that set_queue has chosen.
 	Queue uint32
-	// Mirrored is xlate.mirrored.
+	// Mirrored marks the mirrors whose outputs already have a copy of the frame; bit i stands for
+	// mirror i.
 	Mirrored uint32
-	// State has metadata and registers.
+	// State has the metadata and the registers.
 	State [openflow.StateWords]uint64
 	// Tunnel has the tunnel fields that actions have set. TunnelSet is the mask of
 	// these fields.
@@ -79,12 +80,13 @@ type frozenEntry struct {
 	used   bool   // used since the last Collect
 }
 
-// NewRecircTable returns an empty table.
+// NewRecircTable returns an empty table for at most MaxFrozen states.
 func NewRecircTable() *RecircTable {
 	return &RecircTable{byID: map[uint32]*frozenEntry{}, ids: map[Frozen]uint32{}, own: share.New(MaxFrozen)}
 }
 
-// Freeze implements Freezer.
+// Freeze implements Freezer. It gives equal states one id, which counts against the port that first
+// needed it.
 func (r *RecircTable) Freeze(port uint32, f *Frozen) (uint32, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -107,7 +109,7 @@ func (r *RecircTable) Freeze(port uint32, f *Frozen) (uint32, bool) {
 	return id, true
 }
 
-// Frozen implements Freezer.
+// Frozen implements Freezer. It marks the state as used, so that the next Collect keeps it.
 func (r *RecircTable) Frozen(id uint32) (Frozen, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

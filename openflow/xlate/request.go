@@ -8,10 +8,11 @@ import (
 	"weft/packet"
 )
 
-// Requests to the host itself. In a network with services (fdb.Services), the host of a port
-// answers its guest's requests, for example DHCP, so no other guest sees them. Control takes
-// such a frame at its miss, and there is no megaflow: each request is a miss. Other frames pay
-// nothing, because only broadcasts and frames to fdb.ServiceMAC and to the two groups are looked at.
+// Requests to the host itself. In a network with services (fdb.Services), the host of a port answers
+// its guest's requests, for example DHCP, so no other guest sees them. Control takes such a frame
+// when it misses, and installs no megaflow. So each request is a miss. Other frames cost nothing
+// more, because serves examines only broadcasts and frames to fdb.ServiceMAC and to the two multicast
+// groups below.
 
 const (
 	ethBroadcast = 0xffffffffffff
@@ -22,8 +23,8 @@ const (
 	dhcpv6Server = 547
 )
 
-// serves takes a frame that is a request to this host, or has its service's address as the
-// destination. It returns false if the frame is forwarded. dst is the destination of the frame.
+// serves handles a frame that is a request to this host, or whose destination is fdb.ServiceMAC. It
+// returns false if normal must forward the frame. dst is the destination MAC address of the frame.
 func (x *xlate) serves(from *PortInfo, network *fdb.Network, f *vlanFrame, dst uint64) bool {
 	if network == nil || network.Services == nil || from.Kind != PortNormal || !from.Central {
 		return false
@@ -46,7 +47,8 @@ func (x *xlate) serves(from *PortInfo, network *fdb.Network, f *vlanFrame, dst u
 	return true
 }
 
-// isRequest reports whether the services answer the frame.
+// isRequest reports whether the frame is a request that the network's services answer: a router
+// solicitation, or a message to a DHCP server.
 func (x *xlate) isRequest(s *fdb.Services, dst uint64) bool {
 	switch dst {
 	case ethRouters:

@@ -12,8 +12,9 @@ import (
 // This file has the look-ups of resubmit with another in_port, or with the original tuple
 // of the frame's connection.
 
-// lookupAs searches a table with the in_port of the action and, if Tuple is set, with the
-// tuple of the connection.
+// lookupAs searches a table with the in_port of a resubmit action. If the action's Tuple is set, the
+// look-up sees the original tuple of the connection instead of the frame's addresses, ports and
+// protocol.
 func (x *xlate) lookupAs(table uint8, a *openflow.Action) *ofproto.Rule {
 	const word = flowtable.WPort
 	value, keep := x.flow[word], x.keep[word]
@@ -58,7 +59,7 @@ func (x *xlate) swapTuple() {
 	}
 }
 
-// swapBits exchanges the bits of mask, shifted by n in *a and by m in *b.
+// swapBits exchanges the bits mask<<n of *a with the bits mask<<m of *b.
 func swapBits(a *uint64, n int, b *uint64, m int, mask uint64) {
 	differ := (*a>>n ^ *b>>m) & mask
 	*a ^= differ << n

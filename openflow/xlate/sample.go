@@ -13,8 +13,8 @@ import (
 
 // Exporter says which frames of the bridge a PortExporter samples. It is immutable.
 type Exporter struct {
-	// Arriving and Leaving are the probabilities, of 2^32-1, with which frames are sampled that
-	// enter the bridge, or that leave it; 0: none is.
+	// Arriving and Leaving are the probabilities with which frames are sampled when they enter the
+	// bridge or leave it: 0 means no frame, 1<<32 - 1 means every frame.
 	Arriving, Leaving uint32
 	// OfSet is true if the action sample with collector_set_id Set samples frames for the exporter.
 	OfSet bool
@@ -24,10 +24,10 @@ type Exporter struct {
 	Tunnels bool
 }
 
-// MaxExporters is the largest number of exporters of a bridge. Translations leave out further ones.
+// MaxExporters is the largest number of exporters of a bridge. Translations ignore further exporters.
 const MaxExporters = 32
 
-// exporters returns the exporters of the current bridge.
+// exporters returns the exporters of the current bridge, at most MaxExporters.
 func (x *xlate) exporters() []PortInfo {
 	list := x.env.Exporters()
 	return list[:min(len(list), MaxExporters)]
@@ -42,8 +42,8 @@ func (x *xlate) sampleArrival() {
 	}
 }
 
-// sampleOutput emits the samples of a frame that leaves the bridge through a port. The changes of
-// the frame have been emitted.
+// sampleOutput emits the samples of a frame that leaves the bridge through a port. The caller has
+// emitted all pending changes of the frame.
 func (x *xlate) sampleOutput(port *PortInfo) {
 	for i, list := 0, x.exporters(); i < len(list); i++ {
 		if e := list[i].Exporter; e.Leaving != 0 {
@@ -52,7 +52,7 @@ func (x *xlate) sampleOutput(port *PortInfo) {
 	}
 }
 
-// sample executes the action sample.
+// sample executes the action sample, for the exporter with the action's collector_set_id.
 func (x *xlate) sample(s *openflow.SampleSpec) {
 	for i, list := 0, x.exporters(); i < len(list); i++ {
 		e := list[i].Exporter
@@ -76,7 +76,8 @@ func (x *xlate) sample(s *openflow.SampleSpec) {
 	x.note("no exporter has this collector_set_id")
 }
 
-// observed returns the number of an observation's domain or point.
+// observed returns the observation domain or the observation point of a sample: v, or the value of
+// the field src if the action names a field.
 func (x *xlate) observed(v uint32, src openflow.Subfield) uint32 {
 	switch {
 	case src.Field == openflow.FNone:
@@ -87,15 +88,16 @@ func (x *xlate) observed(v uint32, src openflow.Subfield) uint32 {
 	return uint32(x.read(src)[1])
 }
 
-// emitSample emits a sample, whose outputs countOutputs adds. A sample with tunnel fields needs no
-// bits in the mask, because the worker takes them from the frame's key.
+// emitSample emits an OpSample. At the end of the translation, countOutputs adds the number of
+// outputs. A sample with tunnel fields needs no bits in the mask, because the worker takes them from
+// the frame's key.
 func (x *xlate) emitSample(e *Exporter, probability uint32, tag flowtable.SampleTag) {
 	x.emit(flowtable.Action{Op: flowtable.OpSample, U16: e.Snap, U32: probability, U64: tag.Word()})
 	x.sampled = x.sampled || !x.halted
 }
 
-// countOutputs writes into each sample how many outputs the frame has. The samples of one frame
-// have one count, because the collector wants to know whether the switch forwards the frame.
+// countOutputs writes into each sample how many outputs the frame has. All samples of a frame get the
+// same number, because a collector wants to know whether the switch forwards the frame.
 func (x *xlate) countOutputs() {
 	outputs, output, unknown := 0, uint16(0), false
 	for i := range x.actions {

@@ -16,8 +16,8 @@ import (
 // look-up in the datapath can show. If the actions after a pop need these headers, they
 // continue in a second translation (recirc.go).
 
-// hideInner makes the frame one of the EtherType and shim, without fields of network and
-// transport headers, for both frame states.
+// hideInner gives the frame a new EtherType and shim, and sets all fields of network and transport
+// headers to 0. It does so in both frame states, x.flow and x.base.
 func (x *xlate) hideInner(etherType uint16, shim uint32) {
 	known := func(word int, v, mask uint64) {
 		x.flow[word] = x.flow[word]&^mask | v&mask
@@ -37,13 +37,13 @@ func (x *xlate) hideInner(etherType uint16, shim uint32) {
 	x.decs, x.baseDecs = 0, 0
 }
 
-// readShim returns the label stack entry or the I-TAG.
+// readShim returns the label stack entry or the I-TAG, which the megaflow then matches.
 func (x *xlate) readShim() uint32 {
 	x.VisitWord(flowtable.WIPv4, 0xffffffff<<flowtable.ShimShift)
 	return x.flow.Key().Shim()
 }
 
-// Label stack entries.
+// Fields of a label stack entry (RFC 3032) and of an I-TAG (IEEE 802.1Q).
 const (
 	mplsBOS        = 1 << 8
 	mplsTC         = 9 // lowest bit of the traffic class
@@ -55,8 +55,8 @@ const (
 	mplsTCBits     = 7 // bits of the traffic class
 )
 
-// firstEntry returns the label stack entry of a frame that had none: with the label,
-// traffic class and TTL that Open vSwitch chooses.
+// firstEntry returns the label stack entry for a frame that has none. Its label, traffic class and
+// TTL are those that Open vSwitch chooses.
 func (x *xlate) firstEntry() uint32 {
 	label, class, ttl := uint32(0), uint32(0), uint32(0)
 	if openflow.NeedIPv6.Met(x) {
@@ -72,7 +72,8 @@ func (x *xlate) firstEntry() uint32 {
 	return label<<mplsLabel | class<<mplsTC | mplsBOS | ttl
 }
 
-// pushMPLS inserts a label stack entry: a copy of the outermost one, or a first one.
+// pushMPLS inserts a label stack entry: a copy of the outermost one or, if there is none, the result
+// of firstEntry.
 func (x *xlate) pushMPLS(etherType uint16) {
 	var entry uint32
 	if openflow.NeedMPLS.Met(x) {
@@ -125,7 +126,8 @@ func (x *xlate) popPBB() {
 	x.opaque = true
 }
 
-// hideTags makes the frame one without VLAN tags, for both frame states.
+// hideTags removes the VLAN tags from both frame states, x.flow and x.base. A push has hidden the
+// tags behind a new header, or a pop has revealed headers that the key does not have.
 func (x *xlate) hideTags() {
 	x.tags = tagStack{}
 	x.syncTags()
@@ -133,8 +135,8 @@ func (x *xlate) hideTags() {
 	x.base[flowtable.WEthSrc], x.base[flowtable.WIP] = x.flow[flowtable.WEthSrc], x.flow[flowtable.WIP]
 }
 
-// decMPLSTTL decrements the TTL of the label stack entry. It reports false if the TTL has
-// expired, which ends the list.
+// decMPLSTTL decrements the TTL of the label stack entry. It returns false if the TTL has expired,
+// which ends the action list.
 func (x *xlate) decMPLSTTL() bool {
 	if !openflow.NeedMPLS.Met(x) {
 		return true
@@ -182,13 +184,13 @@ func needsHeaders(a *openflow.Action) bool {
 	return true
 }
 
-// suspends reports whether the translation of a list must go on in the datapath before
-// this action.
+// suspends reports whether an action must wait for a second look-up of the frame in the datapath. The
+// translation of that look-up executes this action and the rest of the list.
 func (x *xlate) suspends(a *openflow.Action) bool {
 	return x.opaque && needsHeaders(a) || x.undone > 0 && changesHeaders(a.Kind)
 }
 
-// suspendedNote returns a trace's remark on a list of actions that suspends has ended.
+// suspendedNote returns the remark of a trace on a list that ends because suspends has returned true.
 func (x *xlate) suspendedNote() string {
 	if x.opaque {
 		return revealedNote
@@ -200,10 +202,10 @@ func (x *xlate) suspendedNote() string {
 // A hypothetical frame has no such headers: their fields are 0.
 const revealedNote = "continues in a second look-up, which sees the headers that the pop has revealed; they are 0 in a trace"
 
-// continueLater emits a second look-up whose translation executes the actions, and then the
-// action set, unless they are a bucket's. The current list ends. The list around it
-// continues with the frame as it is before the second look-up. note is a trace's remark on
-// the second look-up.
+// continueLater emits a second look-up. The translation of that look-up executes the actions and
+// then, unless they belong to a bucket, the action set. The current list ends. The list around it
+// continues with the frame as it is before the second look-up. note is the remark of a trace on the
+// second look-up.
 func (x *xlate) continueLater(actions []openflow.Action, note string) {
 	f := x.freeze(x.table)
 	f.Actions = openflow.FormatActions(actions, openflow.WithTLVs(nil, x.p.TLVs()))
@@ -220,7 +222,8 @@ func (x *xlate) continueLater(actions []openflow.Action, note string) {
 	x.exited = slices.ContainsFunc(actions, func(a openflow.Action) bool { return a.Kind == openflow.ActExit })
 }
 
-// continueWith executes the actions that continueLater has left.
+// continueWith executes the actions that continueLater, or a pause, has stored. table is the table of
+// their flow.
 func (x *xlate) continueWith(actions []openflow.Action, table uint8) {
 	x.table = table
 	next, jump := x.list(actions)

@@ -10,13 +10,12 @@ import (
 // The actions push, pop and exit (ovs-actions(7), "The push and pop actions").
 
 const (
-	// maxStackBytes bounds the stack of one translation, as in Open vSwitch. A push
-	// beyond it ends the translation as DropLoop. A value of n bits counts (n+7)/8+1
-	// bytes.
+	// maxStackBytes limits the stack of one translation, as in Open vSwitch. A push beyond it ends
+	// the translation as DropLoop. A value of n bits counts as (n+7)/8+1 bytes.
 	maxStackBytes = 1 << 16
-	// maxFrozenStack bounds the stack, in bytes, that continues behind a second look-up
-	// of the datapath. With more, the translation ends as DropLoop. The bound keeps a
-	// sender from filling the memory with states of different stacks (MaxFrozen).
+	// maxFrozenStack limits the stack, in bytes, that a translation passes on to that of a second
+	// look-up. A larger stack ends the translation as DropLoop. Without this limit, a sender could
+	// fill the memory with states of different stacks (MaxFrozen).
 	maxFrozenStack = 1 << 10
 )
 
@@ -78,8 +77,8 @@ func (x *xlate) freezeStack() string {
 	return string(b)
 }
 
-// thawStack returns the stack that freezeStack has written. It reports false if the
-// text is not such a stack.
+// thawStack returns the stack that freezeStack has encoded. It returns false if the text is no
+// encoded stack.
 func thawStack(text string) (stack []stacked, ok bool) {
 	size := uint32(0)
 	for b := []byte(text); len(b) > 0; {

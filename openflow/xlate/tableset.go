@@ -2,7 +2,7 @@
 
 package xlate
 
-// TableSet is a set of tables.
+// TableSet is a set of OpenFlow table numbers, with one bit for each.
 type TableSet [4]uint64
 
 // Add adds a table to the set.

@@ -11,7 +11,7 @@ import (
 // it ends the translation as DropNoHeadroom.
 const maxTags = 6
 
-// tag is a VLAN tag; TCI 0: missing.
+// tag is a VLAN tag of the frame in translation.
 type tag struct {
 	tpid uint16 // TPID of the tag; 0: the frame keeps the TPID with which it arrived
 	tci  uint16 // TCI with the bit flowtable.VLANPresent; 0: no tag
@@ -35,7 +35,7 @@ func frameTags(key *flowtable.Key) tagStack {
 
 var noTag tag
 
-// tag returns tag i, or a missing tag beyond the end.
+// tag returns the tag with index i, counted from the outermost. Beyond the last tag it returns noTag.
 func (s *tagStack) tag(i int) *tag {
 	if i < s.n {
 		return &s.t[i]
@@ -72,7 +72,8 @@ func (s *tagStack) present(buf *[maxTags]tag) []tag {
 	return buf[:n]
 }
 
-// lookTag adds bits of a VLAN tag to the megaflow's mask.
+// lookTag adds bits of a VLAN tag to the megaflow's mask, as far as they come from the arriving
+// frame.
 func (x *xlate) lookTag(t *tag, bits uint16) {
 	bits &= t.keep
 	switch t.own {

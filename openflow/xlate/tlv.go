@@ -13,7 +13,7 @@ import (
 // word flowtable.WTunOpts: a megaflow that depends on one of them matches all options of
 // the frame.
 
-// readTLV is read for a field tun_metadata.
+// readTLV does the work of read for the fields tun_metadata.
 func (x *xlate) readTLV(s openflow.Subfield) openflow.Value128 {
 	f := x.p.TLVs().Field(s.Field)
 	if f == nil {
@@ -35,7 +35,7 @@ func (x *xlate) putTLV(dst openflow.Subfield, v, mask openflow.Value128) {
 	x.keep[openflow.WTLVs] &^= f.Present()
 }
 
-// setTLV executes set_field of a whole field.
+// setTLV executes set_field of a whole field tun_metadata.
 func (x *xlate) setTLV(id openflow.FieldID, v *openflow.TLVValue) {
 	f := x.p.TLVs().Field(id)
 	if f == nil || len(v.Value) != int(f.Len) {
@@ -50,7 +50,8 @@ func (x *xlate) setTLV(id openflow.FieldID, v *openflow.TLVValue) {
 	})
 }
 
-// deleteTLV removes the option from the frame.
+// deleteTLV executes delete_field: it removes the Geneve option of a field tun_metadata from the
+// frame.
 func (x *xlate) deleteTLV(id openflow.FieldID) {
 	f := x.p.TLVs().Field(id)
 	if f == nil {
@@ -87,7 +88,8 @@ func eachChunk(bits uint16, fn func(bit, n uint16)) {
 	}
 }
 
-// chunkOf returns n bits of the number in b, from bit on. Both are multiples of 8.
+// chunkOf returns n bits of the big-endian number in b. Bit 0 is the lowest; the result begins at the
+// given bit. Both numbers are multiples of 8.
 func chunkOf(b []byte, bit, n uint16) openflow.Value128 {
 	end := len(b) - int(bit)/8
 	return openflow.ValueOf(b[end-int(n)/8 : end])

@@ -128,7 +128,7 @@ func (x *xlate) resumeAt(table uint8) {
 	x.note("continues in the next table after tracking")
 }
 
-// freeze returns the present state, for a look-up in the table.
+// freeze returns the present state of the translation, from which another one continues in the table.
 func (x *xlate) freeze(table uint8) Frozen {
 	f := Frozen{Table: table, Bridge: x.p.Bridge(), InPort: x.patch, Bare: x.bare, Queue: x.queue, Mirrored: x.mirrored}
 	copy(f.State[:], x.flow[flowtable.KeyWords:])
@@ -144,7 +144,7 @@ func (x *xlate) freeze(table uint8) Frozen {
 	return f
 }
 
-// recirculate emits a second look-up, whose translation begins with the state f.
+// recirculate emits a second look-up, whose translation continues from the state f.
 func (x *xlate) recirculate(f *Frozen) {
 	if x.halted { // the stack is too large
 		return
@@ -178,7 +178,7 @@ func (x *xlate) untrack() {
 	}
 }
 
-// ctClear makes the frame untracked.
+// ctClear executes the action ct_clear: it makes the frame untracked.
 func (x *xlate) ctClear() {
 	if x.tracks {
 		x.emit(flowtable.Action{Op: flowtable.OpCTClear})

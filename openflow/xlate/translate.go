@@ -31,20 +31,20 @@ const (
 	maxMissed = 64
 )
 
-// Translate runs key through the tables of p, starting with table 0 of the bridge to which its
-// port belongs. p is the pipeline for frames of unknown ports.
+// Translate runs key through the tables of p, starting with table 0 of the bridge to which its port
+// belongs. Frames from unknown ports go through the tables of p itself.
 func Translate(p *ofproto.Tables, key *flowtable.Key, env Env) (t Translation) {
 	trace(p, &t, key, env, nil)
 	return t
 }
 
-// TranslateTo is Translate into t. It reuses the arrays of t.Actions, t.Rules, t.Missed
-// and t.Addresses.
+// TranslateTo is like Translate, but writes the result to t. It reuses the arrays of t.Actions,
+// t.Rules, t.Missed and t.Addresses.
 func TranslateTo(p *ofproto.Tables, t *Translation, key *flowtable.Key, env Env) {
 	trace(p, t, key, env, nil)
 }
 
-// Trace is Translate with a call of hook for each step. hook may be nil.
+// Trace is like Translate, but also calls hook for each step. hook may be nil.
 func Trace(p *ofproto.Tables, key *flowtable.Key, env Env, hook func(TraceStep)) (t Translation) {
 	trace(p, &t, key, env, hook)
 	return t
@@ -89,10 +89,10 @@ var xlates = sync.Pool{New: func() any { return new(xlate) }}
 // actions. base is the frame after the emitted datapath actions. Before an output,
 // commit emits the actions that turn base into flow (commit.go).
 //
-// Soundness: keep has the bits of flow that still come from the arriving frame. All
-// code reads flow through look. look adds the bits that were read, as far as they are
-// in keep, to the megaflow's mask wc. Bits outside of keep were set by actions, or
-// follow from bits that were already read.
+// The megaflow is right because of three fields. keep has the bits of flow that still come from the
+// arriving frame. wc is the megaflow's mask. All code reads flow through VisitWord and read, which
+// add the bits to wc as far as they are in keep. Bits outside of keep were set by actions, or follow
+// from bits that were already read.
 type xlate struct {
 	p    *ofproto.Tables
 	env  Env
@@ -115,8 +115,8 @@ type xlate struct {
 	dirty          bool   // flow may differ from base
 	opaque         bool   // a pop has revealed headers that flow does not have
 	bare           bool   // the packet has no Ethernet header for flows, see encap.go
-	undone         int    // number of clones and buckets around the present list, which undo its changes
-	buckets        int    // number of buckets among them
+	undone         int    // number of clones, buckets and patch ports around the present list; their end undoes its changes
+	buckets        int    // number of buckets around the present list
 	limit          uint32 // largest length in bytes of the output in execution; 0: any
 	queue          uint32 // queue of outputs, see queue.go
 
@@ -157,7 +157,8 @@ type xlate struct {
 	usedPorts    bool
 	portless     openflow.Flow // the flow of a fragment without its ports, for a look-up
 	lookingUp    bool          // a look-up reads the flow, not an action
-	// sentOptions and sentMeta are in force for the next tunnel output (setTunnelFields).
+	// sentOptions and sentMeta are the Geneve options and the other tunnel fields that the emitted
+	// actions have set for later tunnel outputs (setTunnelFields).
 	sentOptions string
 	sentMeta    uint64
 }
@@ -221,7 +222,8 @@ func (x *xlate) result(t *Translation) {
 	t.Missed = append(missed, x.unmatched...)
 }
 
-// trim removes the datapath actions after the last action that sends the frame or samples it.
+// trim removes the datapath actions after the last action that sends the frame or samples it, because
+// they have no effect.
 func (x *xlate) trim() {
 	n := len(x.actions)
 	for n > 0 && !sends(x.actions[n-1].Op) {
@@ -241,7 +243,7 @@ func (x *xlate) noteDrop(reason packet.DropReason) {
 	}
 }
 
-// halt ends the translation at a limit.
+// halt ends the translation, because it has reached a limit. reason is counted for the frame.
 func (x *xlate) halt(reason packet.DropReason) {
 	if !x.halted {
 		x.halted, x.drop = true, reason

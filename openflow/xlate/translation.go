@@ -30,7 +30,7 @@ type Translation struct {
 	Drop packet.DropReason
 	// Learns has the address that normal learns, at most one in each bridge.
 	Learns []fdb.Learn
-	// Patches lists the crossings of patch ports, in order.
+	// Patches lists the patch ports that the frame crosses and the mirrors that copy it, in order.
 	Patches []Crossing
 	// Question is the address with an unknown location that the frame needs. If nobody
 	// has the address, the translation is right as it is.
@@ -46,7 +46,7 @@ type Translation struct {
 	// tables lack (Tables.Learned), and refreshes the timeouts of flows that the
 	// tables have.
 	Learned []openflow.FlowMod
-	// Finished lists the flows whose timeouts each frame changes, because of
+	// Finished lists the flows whose timeouts each frame of the megaflow reduces, because of
 	// fin_timeout.
 	Finished []ofproto.Finished
 	// Tables has the tables that the translation searched. It also has tables in which
@@ -54,8 +54,8 @@ type Translation struct {
 	Tables TableSet
 	// Addresses are the addresses on which the result depends, in order of use.
 	Addresses []fdb.Ref
-	// UsedPorts is true if the result depends on the set of existing ports. A
-	// dependence on the ports in Actions does not count.
+	// UsedPorts is true if the result depends on which ports exist, or on their state. A dependence
+	// on the ports in Actions does not count.
 	UsedPorts bool
 }
 

@@ -14,13 +14,12 @@ import (
 // ttlBits is the mask of the TTL in Flow[flowtable.WIP].
 const ttlBits = 0xff << flowtable.TTLShift
 
-// VisitWord adds the bits of mask in flow[word] to the megaflow's mask, unless actions
-// have set them.
+// VisitWord adds bits to the megaflow's mask: those of mask in flow[word] that no action has set.
 func (x *xlate) VisitWord(word int, mask uint64) {
 	switch word {
 	case flowtable.WPort:
-		// the datapath's number decides about in_port as a whole, so a read bit needs
-		// all its bits
+		// in_port follows from the port's number in the data path as a whole, so a read of one bit
+		// depends on all bits of that number
 		if mask>>32 != 0 {
 			mask |= 0xffffffff << 32
 		}
@@ -43,14 +42,16 @@ func (x *xlate) VisitWord(word int, mask uint64) {
 	x.wc[word] |= mask & x.keep[word]
 }
 
-// Visit implements Visitor.
+// Visit implements ofproto.Visitor: it adds the bits of mask in the listed words to the megaflow's
+// mask.
 func (x *xlate) Visit(words []uint8, mask *openflow.Flow) {
 	for _, w := range words {
 		x.VisitWord(int(w), mask[w])
 	}
 }
 
-// Probe implements Prober.
+// Probe implements openflow.Prober: it returns the bits of mask in a word, and adds them to the
+// megaflow's mask.
 func (x *xlate) Probe(word int, mask uint64) (uint64, bool) {
 	x.VisitWord(word, mask)
 	return x.flow[word] & mask, true

@@ -62,7 +62,7 @@ func (s *VLANSet) Has(vid uint16) bool { return s == nil || s[vid>>6&63]>>(vid&6
 // vlanFrame is a frame that the action normal is forwarding, together with its VLAN.
 type vlanFrame struct {
 	vid uint16
-	// native: the frame arrived without a VLAN, and vid is the native VLAN of its port.
+	// native is true if the frame arrived without a VLAN, so that vid is the native VLAN of its port.
 	native bool
 	// tunnel has the port of mode VLANTunnel on which the frame arrived; nil: none.
 	tunnel *PortVLANs
@@ -80,8 +80,8 @@ func (x *xlate) enterVLAN(inPort *PortInfo) (f vlanFrame, ok bool) {
 	return f, ok
 }
 
-// vlanOf returns the VLAN of a frame from port, or of a frame with the tags that port sends.
-// ok is false if the port does not carry the VLAN.
+// vlanOf returns the VLAN of a frame from port. For a mirror, it also returns the VLAN of a frame
+// with the tags with which port sends it. ok is false if the port does not carry the VLAN.
 func (x *xlate) vlanOf(port *PortInfo) (f vlanFrame, ok bool) {
 	p := port.VLANs
 	if p != nil && p.Mode == VLANTunnel {
