@@ -4,22 +4,22 @@ package pipeline
 
 import "sync/atomic"
 
-// answerLimitsNS are the upper limits of the histogram's buckets in nanoseconds. The last
+// answerLimitsNS are the upper limits of the buckets of answerTimes, in nanoseconds. The last limit
 // is the time after which a worker drops a held frame.
 var answerLimitsNS = [...]uint64{
 	20e3, 50e3, 100e3, 200e3, 500e3, 1e6, 2e6, 5e6, 10e6, 20e6, 50e6, 100e6, 500e6, 2e9,
 }
 
-// answerTimes is a histogram of answered misses. The time of a miss begins when the
-// worker puts the frame aside. The threads that answer misses write it, and anybody
+// answerTimes is a histogram of the time from a miss to its answer. The time begins when the worker
+// puts the frame into a held slot. The goroutines that answer misses write it, and any goroutine
 // reads it.
 type answerTimes struct {
-	counts [len(answerLimitsNS) + 1]atomic.Uint64 // the last has the longer times
+	counts [len(answerLimitsNS) + 1]atomic.Uint64 // the last one counts longer times
 	sumNS  atomic.Uint64
 }
 
-// add records answers that were given at the time nowNS. since has the times at which the
-// frames were held. It changes each bucket at most once.
+// add records answers that are given at nowNS. since has the time at which each answered frame was
+// held. All times are CLOCK_MONOTONIC in nanoseconds. add changes each bucket at most once.
 func (t *answerTimes) add(nowNS uint64, since []uint64) {
 	var counts [len(answerLimitsNS) + 1]uint64
 	sumNS := uint64(0)
@@ -44,7 +44,7 @@ func (t *answerTimes) add(nowNS uint64, since []uint64) {
 type AnswerTimes struct {
 	Count   uint64
 	SumS    float64
-	AtMostS map[float64]uint64 // number of answers within a time in seconds
+	AtMostS map[float64]uint64 // by upper limit in seconds: number of answers within this time
 }
 
 func (t *answerTimes) read() AnswerTimes {

@@ -18,27 +18,27 @@ type Bridge struct {
 	number uint8
 	name   string // "": the first bridge of a switch without a name
 	tables *ofproto.Tables
-	// closed: the bridge has been removed, so its tables take no changes. The configuration lock
-	// and Pipeline.mu guard it.
+	// closed is true if the bridge has been removed. Its tables then take no changes. The
+	// configuration lock and Pipeline.mu guard it.
 	closed bool
 }
 
 // Number returns the bridge's number.
 func (b *Bridge) Number() uint8 { return b.number }
 
-// Pipeline returns what the bridges share.
+// Pipeline returns the pipeline to which the bridge belongs, with everything that bridges share.
 func (b *Bridge) Pipeline() *Pipeline { return b.pl }
 
 // View returns the present view of the bridge's ports.
 func (b *Bridge) View() *View { return b.pl.View().Of(b.number) }
 
-// Names returns the names for texts about the bridge: of its ports, and of the fields in its
-// TLV map.
+// Names returns the names that a text about the bridge may use: port names, unless words asks for
+// numbers, and the fields of the bridge's TLV map.
 func (b *Bridge) Names(words PortWords) openflow.Names {
 	return openflow.WithTLVs(b.View().Names(words), b.TLVs())
 }
 
-// Flows returns the number of flows.
+// Flows returns the number of flows in the bridge's tables.
 func (b *Bridge) Flows() int {
 	b.pl.mu.RLock()
 	defer b.pl.mu.RUnlock()
@@ -60,9 +60,9 @@ func (pl *Pipeline) BridgeNumber(name string) (number uint8, ok bool) {
 	return 0, false
 }
 
-// AddBridge adds an empty bridge with a number and a name that no bridge has. Load fills its tables at
-// the start, so AddBridge then comes before Load. Otherwise PortsChanged comes after it: the
-// megaflows of a switch with several bridges match in_port.
+// AddBridge adds an empty bridge with a number and a name that no bridge has. At the start of
+// control, AddBridge comes before Load, which fills the tables. Later, the caller calls PortsChanged
+// after AddBridge, because the megaflows of a switch with several bridges match in_port.
 func (pl *Pipeline) AddBridge(tx *change.Tx, number uint8, name string) *Bridge {
 	pl.mu.Lock()
 	b := &Bridge{pl: pl, number: number, name: name, tables: pl.tables.NewBridge(number)}
@@ -75,7 +75,7 @@ func (pl *Pipeline) AddBridge(tx *change.Tx, number uint8, name string) *Bridge 
 	return b
 }
 
-// place puts present, which is b or nil, at the number of bridge b.
+// place makes present the bridge with the number of b. present is b, or nil to remove the bridge.
 func (pl *Pipeline) place(b, present *Bridge) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -93,9 +93,10 @@ func (pl *Pipeline) place(b, present *Bridge) {
 	}
 }
 
-// RemoveBridge takes a bridge out of the switch: its tables take no changes and get no frames. The
-// caller deletes the rows of its flows, which are the result, from the state file. If the commit can
-// save the deletion, it ends the flows, groups and meters. Otherwise the bridge stays as it is.
+// RemoveBridge takes a bridge out of the switch. Its tables then refuse changes and get no frames.
+// The result has the rows of the bridge's flows, which the caller deletes from the state file. If the
+// commit can save this deletion, it removes the flows, groups and meters from the tables. Otherwise
+// it restores the bridge.
 func (pl *Pipeline) RemoveBridge(tx *change.Tx, b *Bridge) (rows []uint32) {
 	pl.Save(tx) // no write of the bridge's flows comes later
 	pl.mu.RLock()
@@ -122,7 +123,7 @@ func (pl *Pipeline) RemoveBridge(tx *change.Tx, b *Bridge) (rows []uint32) {
 	return rows
 }
 
-// empty ends the flows, groups and meters of a removed bridge, which no megaflow uses.
+// empty removes the flows, groups and meters of a removed bridge. No megaflow uses them any more.
 func (pl *Pipeline) empty(tx *change.Tx, b *Bridge) {
 	var changed []*openflow.Meter
 	flows, removed, err := pl.alter(tx, func(now uint64) (flows ofproto.Changes, err error) {
@@ -169,7 +170,8 @@ func (pl *Pipeline) tablesOf(number uint8) *ofproto.Tables {
 	return pl.bridges[number].tables
 }
 
-// creditLookups counts the look-ups of packets in the tables of all bridges.
+// creditLookups counts look-ups in the tables of all bridges. packets is the number of frames, rules
+// are the rules that each of them matched, and missed are the tables in which they matched nothing.
 func (pl *Pipeline) creditLookups(rules []*ofproto.Rule, missed []ofproto.BridgeTable, packets uint64) {
 	pl.visitTables(func(tables *ofproto.Tables) { tables.CreditLookups(rules, missed, packets) })
 }
@@ -181,8 +183,8 @@ func (pl *Pipeline) creditGroups(hits []ofproto.GroupHit, packets, bytes uint64)
 	}
 }
 
-// creditPatches counts frames for patch ports and mirrors. Their counters are in the counter region
-// alone, because no worker knows them. The caller holds Pipeline.mu for writing.
+// creditPatches counts frames for patch ports and mirrors. Their counters are only in the counter
+// region, because workers do not know these ports. The caller holds Pipeline.mu for writing.
 func (pl *Pipeline) creditPatches(list []xlate.Crossing, packets, bytes uint64) {
 	for _, c := range list {
 		out, in := &pl.counters.Ports[c.Out], &pl.counters.Ports[c.In]
@@ -195,8 +197,8 @@ func (pl *Pipeline) creditPatches(list []xlate.Crossing, packets, bytes uint64) 
 	}
 }
 
-// applyLearned adds learned flows of any bridges. A bridge that has been removed learns
-// nothing.
+// applyLearned adds learned flows to the tables of their bridges. Flows of a removed bridge are
+// ignored. refused is the number of flows beyond a limit.
 func (pl *Pipeline) applyLearned(flows []openflow.FlowMod, nowNS uint64) (changes ofproto.Changes, refused int) {
 	for len(flows) > 0 {
 		n := 1
@@ -215,7 +217,7 @@ func (pl *Pipeline) applyLearned(flows []openflow.FlowMod, nowNS uint64) (change
 	return changes, refused
 }
 
-// env returns the state of the bridge for translations. The caller has locked Pipeline.mu.
+// env returns the state that translations in this bridge read. The caller holds Pipeline.mu.
 func (b *Bridge) env() *env {
 	list := b.pl.envs()
 	if b.closed {
@@ -224,11 +226,11 @@ func (b *Bridge) env() *env {
 	return list[b.number]
 }
 
-// env returns the state of the first bridge for translations, from which they reach the
-// others. The caller holds Pipeline.mu.
+// env returns the state that translations in the first bridge read. From it they reach the other
+// bridges. The caller holds Pipeline.mu.
 func (pl *Pipeline) env() *env { return pl.envs()[0] }
 
-// envs returns the state of each bridge for translations, by number.
+// envs returns the state that translations in each bridge read, by number of the bridge.
 func (pl *Pipeline) envs() []*env {
 	list := make([]*env, len(pl.bridges))
 	for number, b := range pl.bridges {

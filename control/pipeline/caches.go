@@ -32,16 +32,16 @@ func (pl *Pipeline) setRules(m *megaflows.Megaflow, t *xlate.Translation) {
 	m.SetEffects(t)
 }
 
-// install queues the megaflows of the list for every worker, if the index admits them.
-// It then calls answer, which may be nil and queues further commands. The caller holds
-// Pipeline.mu, for reading or writing, from the translations to the end of install. So
-// no change of tables comes between a translation and install.
+// install queues commands that install the megaflows of the list in every worker, as far as the index
+// admits them. It then calls answer, which may be nil and queues further commands. The caller holds
+// Pipeline.mu, for reading or writing, from the translations to the end of install. So no change of
+// tables comes between a translation and install.
 func (pl *Pipeline) install(list []megaflows.Candidate, answer func(b *workers.Batch)) {
 	pl.megaflows.Admit(list, func() {
 		b := pl.workers.Batch()
 		defer b.End()
-		// A loop of its own, so that the processor loads the lines of several slots at once:
-		// the workers have written them.
+		// This is a loop of its own, so that the processor loads the cache lines of several slots at
+		// once. Workers have written these lines.
 		for i := range list {
 			if list[i].Verdict == megaflows.Admitted {
 				pl.begin(list[i].Megaflow)
@@ -65,7 +65,8 @@ func (pl *Pipeline) install(list []megaflows.Candidate, answer func(b *workers.B
 	})
 }
 
-// begin gives megaflow m, which has a slot, the next generation of its slot.
+// begin gives megaflow m the next generation of its slot. The generation separates the counts of m
+// from those of the slot's earlier megaflows.
 func (pl *Pipeline) begin(m *megaflows.Megaflow) {
 	m.Generation = atomic.LoadUint32(&pl.workers.Shared()[0].Cache.Flows[m.Slot].Generation) + 1
 	pl.counters.Begin(m.Slot, m.Generation, m.RuleRows)
@@ -158,9 +159,10 @@ func (pl *Pipeline) pullAll() {
 	}
 }
 
-// pullInTurns pulls the counts of all megaflows, with answers to misses in between. So all frames
-// count that the workers counted before the call, and some of the later ones. No megaflow is removed
-// meanwhile, because that needs a transaction too.
+// pullInTurns pulls the counts of all megaflows in parts. It releases Pipeline.mu between two parts,
+// so that misses are answered meanwhile. Afterwards the statistics have all frames that the workers
+// counted before the call, and some later ones. No megaflow is removed meanwhile, because that needs
+// a transaction too.
 func (pl *Pipeline) pullInTurns(*change.Tx) {
 	var part []*megaflows.Megaflow
 	for next := uint32(0); ; {
@@ -176,7 +178,8 @@ func (pl *Pipeline) pullInTurns(*change.Tx) {
 	}
 }
 
-// learn stores addresses. The caller may hold any lock except the lock of openflow/fdb.
+// learn stores learned addresses in the address table. A change wakes up maintain. The caller may
+// hold any lock except the lock of openflow/fdb.
 func (pl *Pipeline) learn(list []fdb.Learn, nowNS uint64) {
 	for _, l := range list {
 		if pl.macs.Learn(l, nowNS) {

@@ -33,8 +33,8 @@ const (
 	// flow_mod would wait for the disk every time. If control crashes before the write
 	// ends, these changes are lost.
 	saveDelay = 100 * time.Millisecond
-	// ApplyEach saves at once when maxUnsaved changes are unsaved. The rows (entries of
-	// the counter region) of removed rules become free only after a save.
+	// maxUnsaved is the number of unsaved changes beyond which ApplyEach saves at once. The rows
+	// (entries of the counter region) of removed rules become free only after a save.
 	maxUnsaved = 1 << 16
 	// After a change of at least largeChange flows, control returns memory to the system.
 	// Parsing the flows takes several times the memory that stays in use.
@@ -153,8 +153,8 @@ func (b *Bridge) ApplyBundle(tx *change.Tx, items []ofproto.BundleItem) (failed 
 	return 0, nil
 }
 
-// bundledFrame is a frame of a bundle. Execute of its item stores its translation, with the
-// tables as the earlier items of the bundle have left them.
+// bundledFrame is a packet-out in a bundle. The function Execute of its bundle item translates it
+// with the tables as the earlier items have left them, and stores the translation in t.
 type bundledFrame struct {
 	out    *openflow.PacketOut
 	inPort uint32 // number of the data path
@@ -326,8 +326,8 @@ func (pl *Pipeline) alter(tx *change.Tx, apply func(now uint64) (ofproto.Changes
 	return changes, pl.rules.Enter(&changes), nil
 }
 
-// finish notes a change of the tables for the commit. removed has the rows of removed rules. tables:
-// groups or meters have changed, too. n is the number of requested changes.
+// finish notes a change of the tables for the commit. removed has the rows of removed rules. tables
+// is true if groups or meters have changed, too. n is the number of requested changes.
 func (pl *Pipeline) finish(tx *change.Tx, changes *ofproto.Changes, removed []uint32, tables bool, n int) {
 	tx.Lasts()
 	pl.rules.SaveFlows(tx, changes, removed)
@@ -344,8 +344,9 @@ func (pl *Pipeline) finish(tx *change.Tx, changes *ofproto.Changes, removed []ui
 	}
 }
 
-// refresh makes the commit translate the megaflows again that a change of flows affects beside those
-// of the changed tables. If tables is true, groups or meters have changed.
+// refresh notes what a change of flows needs besides a walk of the megaflows that used the changed
+// tables. If groups or meters have changed (tables is true), the commit translates all megaflows
+// again. If flows or groups may watch other ports now, package ports follows the liveness of these.
 func (pl *Pipeline) refresh(tx *change.Tx, tables bool) {
 	if tables {
 		pl.walks(tx).full = true

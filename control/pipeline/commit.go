@@ -19,14 +19,15 @@ import (
 // changes is what a transaction has changed in the pipeline.
 type changes struct {
 	full      bool                             // all megaflows are translated again
-	picks     []func(*megaflows.Megaflow) bool // megaflows that are translated again
-	tables    xlate.TableSet                   // so are the megaflows that used these tables
-	addresses bool                             // and those that used addresses which have changed
-	rows      []uint32                         // of removed rules
-	events    []ofproto.Changes                // for the monitors
+	picks     []func(*megaflows.Megaflow) bool // each selects megaflows that are translated again
+	tables    xlate.TableSet                   // megaflows that used one of these tables are translated again
+	addresses bool                             // megaflows that used changed addresses are translated again
+	rows      []uint32                         // rows of removed rules, which the commit frees
+	events    []ofproto.Changes                // changes of flows, of which the commit tells the monitors
 }
 
-// walks returns the changes of a transaction. The commit translates megaflows again.
+// walks returns the pipeline's changes in a transaction. It makes the commit call walk, which
+// translates the affected megaflows again.
 func (pl *Pipeline) walks(tx *change.Tx) *changes {
 	c := change.State[changes](tx, pl)
 	tx.At(change.Walk, pl, func() error { pl.walk(tx, c); return nil })
@@ -80,7 +81,8 @@ func (pl *Pipeline) LivenessChanged(tx *change.Tx) {
 }
 
 // RevalidateAddresses makes the commit remove the megaflows that are wrong because addresses have
-// changed since the last walk. After a network was added or removed, PortsChanged comes instead.
+// changed since the last walk. After a network was added or removed, the caller calls PortsChanged
+// instead.
 func (pl *Pipeline) RevalidateAddresses(tx *change.Tx) { pl.walks(tx).addresses = true }
 
 // entered notes a change of flows for the commit. removed has the rows of removed rules.
@@ -101,8 +103,9 @@ func (pl *Pipeline) releaseRows(c *changes) {
 	c.rows = nil
 }
 
-// makeRoom settles the transaction if n further rules might find no row, because the rows of removed
-// rules are free only after a walk.
+// makeRoom makes sure that n further rules find free rows. The rows of rules that the transaction has
+// removed become free only after a walk. If they might be missing, makeRoom settles the transaction
+// (Tx.Settle).
 func (pl *Pipeline) makeRoom(tx *change.Tx, n int) {
 	if c := change.State[changes](tx, pl); len(c.rows) > 0 && pl.Counts().Flows+len(c.rows)+n > 2*counters.MaxRules {
 		tx.Settle()

@@ -37,10 +37,9 @@ func (pl *Pipeline) Resume(tx *change.Tx) {
 	pl.recoverMegaflows(tx)
 }
 
-// Recover keeps the megaflows of the inherited workers that the present tables would make
-// again, for the next workers. The caller has called MarkGone, so that the inherited
-// workers get no command. Their engine may still forward: Replace adds the counts until
-// its end.
+// Recover keeps the megaflows of the inherited workers that the present tables would make again, for
+// the next workers. The caller has called MarkGone, so that the inherited workers get no command.
+// Their engine may still forward. Replace later adds the frames that it counts until its end.
 func (pl *Pipeline) Recover(tx *change.Tx) { pl.recoverMegaflows(tx) }
 
 // ForgetSlots clears the counter region's rows of megaflows and tunnels, because the
@@ -88,8 +87,9 @@ func (pl *Pipeline) Workers() *workers.Workers {
 // Region returns the counter region, or nil before Load.
 func (pl *Pipeline) Region() *counters.Region { return pl.counters }
 
-// AnswerUpcalls starts the goroutines that answer the upcalls of the present workers. When the workers
-// have stopped using a port, a goroutine of its own calls fault, which may wait for the engine.
+// AnswerUpcalls starts the goroutines that answer the upcalls of the present workers. When a worker
+// reports that it has stopped using a port because of an error, a new goroutine calls fault, which
+// may wait for the engine.
 func (pl *Pipeline) AnswerUpcalls(fault func(port uint32, reason string)) (err error) {
 	w := pl.workers
 	pl.upcalls, err = serveUpcalls(w, upcallSetup{
@@ -109,7 +109,8 @@ func (pl *Pipeline) AnswerUpcalls(fault func(port uint32, reason string)) (err e
 	return err
 }
 
-// EndUpcalls stops answering upcalls. The transaction is the only lock that the caller has.
+// EndUpcalls stops answering upcalls, and waits for calls that are answering now. The caller holds no
+// lock but the configuration lock.
 func (pl *Pipeline) EndUpcalls(*change.Tx) {
 	if pl.upcalls != nil {
 		pl.upcalls.Close()
@@ -117,9 +118,8 @@ func (pl *Pipeline) EndUpcalls(*change.Tx) {
 	}
 }
 
-// Hold returns the present workers, or nil before the first engine. They are neither
-// replaced nor unmapped until the caller calls release. The caller calls it exactly
-// once.
+// Hold returns the present workers, or nil before the first engine. They are neither replaced nor
+// unmapped until the caller calls release. The caller calls release exactly once.
 func (pl *Pipeline) Hold() (w *workers.Workers, release func()) {
 	pl.mu.RLock()
 	return pl.workers, pl.mu.RUnlock

@@ -11,8 +11,8 @@ import (
 	"weft/openflow/xlate"
 )
 
-// LimitRows reports the use and the limits of full in the pipeline; it is a
-// limits.Source.
+// LimitRows emits the limit rows of the pipeline: use and limit of each of its shared resources. It
+// is a limits.Source.
 func (pl *Pipeline) LimitRows(emit func(limits.Row)) {
 	pl.megaflows.LimitRows(emit)
 	pl.tableLimitRows(emit)

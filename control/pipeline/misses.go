@@ -32,12 +32,13 @@ func (pl *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upc
 	a.end()
 }
 
-// answerTime is the time of translations of one batch. A change of the configuration waits
-// for Pipeline.mu as long.
+// answerTime limits the time in which one batch of misses is translated. The batch holds Pipeline.mu,
+// for which a change of the configuration waits.
 const answerTime = time.Millisecond
 
-// answerFirst is answer for the first misses, as many as it translates within a time, and at
-// least one. It appends the time that each translation took in nanoseconds to costs.
+// answerFirst is like answer, but starts no further translation after the duration within. It answers
+// at least one miss, in order. For each answered miss it appends the time of the translation in
+// nanoseconds to costs, and returns costs.
 func (pl *Pipeline) answerFirst(w *workers.Workers, worker int, misses []datapath.Upcall, costs []uint64, within time.Duration) []uint64 {
 	if len(misses) == 0 {
 		return costs
@@ -51,9 +52,9 @@ func (pl *Pipeline) answerFirst(w *workers.Workers, worker int, misses []datapat
 	return costs
 }
 
-// answerAll translates all misses, or those that it can within the limit, before it installs
-// the megaflows. So it takes the locks of the index and of the command rings once, and the
-// worker looks all resumed frames up in one batch.
+// answerAll translates all misses, or as many as the time limit allows, before it installs the
+// megaflows. So it takes the locks of the index and of the command rings once, and the worker looks
+// all resumed frames up in one batch.
 func (a *answers) answerAll(misses []datapath.Upcall) {
 	pl := a.d
 	pl.mu.RLock()
@@ -100,13 +101,13 @@ type answers struct {
 	w          *workers.Workers
 	worker     int
 	learned    bool
-	unanswered bool          // the frames' questions (for addresses) have found no answer
+	unanswered bool          // nobody has the addresses that the frames need, or no answer came
 	limit      time.Duration // of the translations; 0: none
 	costs      []uint64      // one for each translated miss, if there is a limit: nanoseconds
 	generation uint64
 	now        uint64
 	env        *env
-	addresses  []fdb.Ref // on which the translations depend
+	addresses  []fdb.Ref // addresses on which the translations depend
 	executed   []executedFrame
 	since      []uint64 // times at which the worker held the answered frames: CLOCK_MONOTONIC in nanoseconds
 
@@ -119,7 +120,7 @@ type answers struct {
 
 var answersPool = sync.Pool{New: func() any { return new(answers) }}
 
-// end makes a ready for another call of answer.
+// end clears the state and returns it to answersPool for another call.
 func (a *answers) end() {
 	for i, c := range a.candidates {
 		clear(a.translations[i].Rules) // do not keep removed rules alive
@@ -157,8 +158,9 @@ func executedOf(m *megaflows.Megaflow, bytes uint64) executedFrame {
 	return f
 }
 
-// translate makes a candidate of a miss, unless the frame waits for an address or for
-// the flows of its learn actions.
+// translate translates a miss and makes it a candidate for a megaflow. A frame that waits for an
+// address or for the flows of its learn actions makes no candidate, nor does a request that this host
+// answers itself.
 func (a *answers) translate(up *datapath.Upcall) {
 	d, held, n := a.d, underlay.HeldFrame{Worker: a.worker, Ref: up.Arg}, len(a.candidates)
 	if a.env.anyCentral {
@@ -192,7 +194,7 @@ func (a *answers) translate(up *datapath.Upcall) {
 	a.addresses = append(a.addresses, t.Addresses...)
 }
 
-// megaflow returns a megaflow that is not in the index.
+// megaflow returns a Megaflow that the index does not have. It reuses the memory of refused ones.
 func (a *answers) megaflow() *megaflows.Megaflow {
 	if n := len(a.spares); n > 0 {
 		m := a.spares[n-1]
@@ -233,7 +235,7 @@ func (a *answers) ask(held underlay.HeldFrame, up *datapath.Upcall, t *xlate.Tra
 	return true
 }
 
-// questioned is the pipeline as an answerer.
+// questioned implements answerer for the pipeline d.
 type questioned struct{ d *Pipeline }
 
 func (q questioned) Knows(question fdb.Question) bool { return q.d.macs.Knows(question) }
@@ -252,8 +254,8 @@ func (q questioned) Resume(f *questionFrame, absent bool) {
 	a.end()
 }
 
-// creditExecuted adds frames that were executed without a megaflow to the counters of
-// their rules, and learns addresses from them.
+// creditExecuted adds frames that were executed without a megaflow to the counters of their rules,
+// groups and patch ports. It refreshes the flows that they learn, and applies fin_timeout.
 func (pl *Pipeline) creditExecuted(frames []executedFrame, now uint64) {
 	if len(frames) == 0 {
 		return

@@ -15,8 +15,9 @@ import (
 // behind a tunnel, a VNI. If every frame of one sender misses, and each takes long to
 // translate, a miss of another sender waits for one of them.
 //
-// The turns are those of start-time fair queueing (Goyal, Vin and Cheng, 1996): a sender
-// without misses saves no time up, because its account starts at the present turn again.
+// The turns are those of start-time fair queueing (Goyal, Vin and Cheng, 1996): a sender saves up no
+// time while it has no misses. Its account, the time that its misses have taken, then begins at least
+// at the account of the present turn.
 //
 // A miss stays in the ring until all earlier misses are answered. The ring marks
 // answered misses for the next control process. The quota of held frames limits the
@@ -40,7 +41,8 @@ type poppedMiss struct {
 	charged uint64 // time that pop has charged
 }
 
-// takenUpcall is a message from the ring. msg is nil after the message is answered.
+// takenUpcall is a message from the ring. msg is nil after the message is answered. behind marks the
+// end of the message in the ring.
 type takenUpcall struct {
 	msg    []byte
 	behind shm.Mark
@@ -50,13 +52,13 @@ type takenUpcall struct {
 type senderMisses struct {
 	fifo[uint64]
 	account uint64 // time that the sender's misses have taken, in nanoseconds
-	usual   uint64 // what a miss of the sender took lately, in nanoseconds
-	place   int    // in turns
-	entry   uint64 // number of the entry into turns
+	usual   uint64 // moving average of the time that a miss of the sender takes, in nanoseconds
+	place   int    // index in missQueue.turns
+	entry   uint64 // value of missQueue.pushes when the sender entered turns
 }
 
-// turns is a heap of senders (container/heap). The sender with the least account is first,
-// and of several the one that waits longest.
+// turns is a heap of senders (container/heap). The sender with the smallest account is first. Among
+// equal accounts, the sender that entered the heap first is first.
 type turns []*senderMisses
 
 func (t turns) Len() int { return len(t) }
@@ -82,8 +84,8 @@ func (t *turns) Pop() any {
 	return p
 }
 
-// maxIdleSenders is the number of senders from which on senders without misses are
-// forgotten.
+// maxIdleSenders is the number of known senders at which a further one makes the queue forget senders
+// without misses.
 const maxIdleSenders = 1024
 
 func newMissQueue(ring *shm.Consumer) *missQueue {
@@ -129,8 +131,9 @@ func (q *missQueue) enter(p *senderMisses) {
 	heap.Push(&q.turns, p)
 }
 
-// pop appends up to n queued misses to missList, in turn. It charges what a miss of the
-// sender took lately.
+// pop appends up to n queued misses to missList, in turn. It charges each miss to its sender's
+// account with the usual time of the sender's misses. The method answered later corrects this to the
+// real time.
 func (q *missQueue) pop(missList []datapath.Upcall, n int) []datapath.Upcall {
 	for len(missList) < n && len(q.turns) > 0 {
 		p := heap.Pop(&q.turns).(*senderMisses)
@@ -146,8 +149,8 @@ func (q *missQueue) pop(missList []datapath.Upcall, n int) []datapath.Upcall {
 	return missList
 }
 
-// answered ends the misses that the last pop returned, as many as there are costs, which are
-// times in nanoseconds. The others go back to the queue.
+// answered ends as many of the misses that the last pop returned as costs has elements, in order. An
+// element is the time in nanoseconds that the miss took. The other misses go back to the queue.
 func (q *missQueue) answered(costs []uint64) {
 	for i := len(q.batch) - 1; i >= len(costs); i-- {
 		b := &q.batch[i]
@@ -207,7 +210,7 @@ func (f *fifo[T]) pop() T {
 	return item
 }
 
-// unpop puts the item of the last pop back. No push may come between them.
+// unpop puts the item of the last pop back. No push may come between the pop and unpop.
 func (f *fifo[T]) unpop(item T) {
 	f.head--
 	f.items[f.head] = item

@@ -12,21 +12,23 @@ import (
 	"weft/tunnel"
 )
 
-// offloads decides which megaflows run in the kernel (package offload): megaflows of a port with
-// a table whose actions the kernel knows (offload.Plan), and whose output is another port of a
-// device or a tunnel over an uplink's device. The tables of uplinks have the megaflows of all
-// tunnels. Its lock is taken after those of Pipeline.mu, of control/megaflows and of the underlay.
+// offloads decides which megaflows run in the kernel (package offload). Such a megaflow has as its
+// input a port with a table, and actions that the kernel knows (offload.Plan). Its output is another
+// port of a device, or a tunnel over an uplink's device. The table of an uplink has the megaflows
+// whose input is a tunnel. The lock mu is taken after Pipeline.mu and the locks of control/megaflows
+// and the underlay.
 type offloads struct {
 	mu        sync.Mutex
 	devices   map[uint32]OffloadDevice      // by port number
-	templates map[uint32]tunnel.Template    // by index; those in state TemplateReady
-	tunnels   map[uint32]tunnel.Termination // by index; the port numbers are the same
-	ends      offload.Ends                  // of tunnels
+	templates map[uint32]tunnel.Template    // templates in state TemplateReady, by index
+	tunnels   map[uint32]tunnel.Termination // by index, which is equal to the port number
+	ends      offload.Ends                  // all ends of tunnels, for the tables of uplinks
 	pauses    int                           // number of captures and traces, which see no frames of the kernel
 }
 
-// OffloadDevice is the device of a port, to which flows in the kernel may go. Table has the flows
-// of the port itself, or those from tunnels for an uplink; nil: they stay with the workers.
+// OffloadDevice is the device of a port, to which megaflows in the kernel may send. Table has the
+// megaflows whose input is the port or, for an uplink, a tunnel; nil: these megaflows stay with the
+// workers.
 type OffloadDevice struct {
 	offload.Output
 	Table  *offload.Table
@@ -95,7 +97,7 @@ func (o *offloads) knows(number uint32, d *OffloadDevice) (known, concerned bool
 }
 
 // SetOffloadTunnels sets the ends of all tunnels, by index of the Termination, and begins to run
-// megaflows from new ones in the kernel. The caller holds the configuration lock.
+// megaflows from new tunnels in the kernel. The caller holds the configuration lock.
 func (pl *Pipeline) SetOffloadTunnels(rows map[uint32]tunnel.Termination) {
 	o := &pl.offloads
 	pl.mu.RLock()
@@ -137,7 +139,8 @@ func (o *offloads) isTunnel(number uint32) bool {
 	return is
 }
 
-// tables yields the tables that may have megaflows from a port, or from any port (0), with their ports.
+// tables yields the tables that may have megaflows with the input port from, each with its port. If
+// from is 0, the input may be any port.
 func (o *offloads) tables(from uint32) iter.Seq2[uint32, *offload.Table] {
 	return func(yield func(uint32, *offload.Table) bool) {
 		for number, d := range o.devices {
@@ -148,7 +151,7 @@ func (o *offloads) tables(from uint32) iter.Seq2[uint32, *offload.Table] {
 	}
 }
 
-// setTemplate follows a tunnel template of the underlay, whose lock the caller holds.
+// setTemplate stores a new state of a tunnel template. The underlay calls it under its own lock.
 func (o *offloads) setTemplate(index uint32, t tunnel.Template) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -196,8 +199,8 @@ func (o *offloads) outer(index uint32) *offload.Outer {
 	return &outer
 }
 
-// PauseOffload makes all frames go through the workers until ResumeOffload, because a capture or a
-// live trace sees only their frames.
+// PauseOffload makes all frames go through the workers until ResumeOffload, because captures and live
+// traces see only frames of workers. Calls may nest.
 func (pl *Pipeline) PauseOffload()  { pl.offloads.pause(1) }
 func (pl *Pipeline) ResumeOffload() { pl.offloads.pause(-1) }
 
@@ -224,8 +227,8 @@ func (pl *Pipeline) Offloaded(number uint32) (flows, connections int) {
 	return 0, 0
 }
 
-// InKernel reports whether megaflow m runs in the kernel. If it does not although its input is a port with
-// a table, reason says why.
+// InKernel reports whether megaflow m runs in the kernel. If it does not, but its input port has a
+// table, reason says why.
 func (pl *Pipeline) InKernel(m *megaflows.Megaflow) (runs bool, reason string) {
 	o := &pl.offloads
 	o.mu.Lock()
@@ -305,15 +308,16 @@ func (o *offloads) install(m *megaflows.Megaflow) {
 	}
 }
 
-// remove makes the frames of megaflow m go to the workers. When it returns, the filter finds the
-// megaflow no more.
+// remove makes the frames of megaflow m go to the workers. When it returns, the kernel's programs no
+// longer find the megaflow.
 func (o *offloads) remove(m *megaflows.Megaflow) {
 	for _, t := range o.tables(inPort(m)) {
 		t.Remove(m.Slot)
 	}
 }
 
-// offload makes megaflows run in the kernel that the workers have.
+// offload makes megaflow m, which the workers have, also run in the kernel if the kernel can execute
+// it.
 func (pl *Pipeline) offload(m *megaflows.Megaflow) {
 	o := &pl.offloads
 	o.mu.Lock()
@@ -333,7 +337,8 @@ func (pl *Pipeline) reclaim(m *megaflows.Megaflow) {
 	}
 }
 
-// discard forgets counts of a removed megaflow that no worker has taken.
+// discard deletes the kernel's last counts of a removed megaflow. No worker adds them to its own any
+// more.
 func (pl *Pipeline) discard(m *megaflows.Megaflow) {
 	o := &pl.offloads
 	o.mu.Lock()

@@ -77,7 +77,7 @@ type Pipeline struct {
 	// watches is called in transactions after which groups or bundle actions may watch other ports,
 	// see OnWatches; nil: nobody follows the liveness of ports
 	watches func(tx *change.Tx)
-	seal    sealKey // of continuations
+	seal    sealKey // authenticates continuations, see resume.go
 
 	mu      sync.RWMutex
 	*Bridge           // the first bridge
@@ -104,9 +104,9 @@ type Pipeline struct {
 	// last change. The configuration lock guards both.
 	portMeters      map[uint32]datapath.Meter
 	portMetersBegun map[uint32]uint64
-	portWeights     map[uint32]uint32 // of ports above 1; guarded by the configuration lock
+	portWeights     map[uint32]uint32 // weights above 1 by port; guarded by the configuration lock
 	learner         *learner
-	saving          bool          // a timer is set that will call Save; guarded by the configuration lock
+	saving          bool          // a timer will call saveLater; guarded by the configuration lock
 	upcalls         *upcalls      // guarded by the configuration lock
 	macsStale       chan struct{} // a message wakes up maintain after addresses were learned
 	refusals        atomic.Uint64 // number of misses executed without a megaflow
@@ -148,7 +148,7 @@ func New(s Setup) *Pipeline {
 // watches makes a new View and calls LivenessChanged.
 func (pl *Pipeline) OnWatches(watches func(*change.Tx)) { pl.watches = watches }
 
-// watchAgain makes the ports look at the liveness of ports that flows and groups watch.
+// watchAgain makes package ports follow the liveness of the ports that flows and groups watch now.
 func (pl *Pipeline) watchAgain(tx *change.Tx) {
 	if pl.watches != nil {
 		pl.watches(tx)
@@ -164,7 +164,7 @@ func (pl *Pipeline) Run(ctx context.Context) {
 	done.Wait()
 }
 
-// Counts has numbers for metrics.
+// Counts has the pipeline's numbers for metrics.
 type Counts struct {
 	Flows, Megaflows, MACs int
 	TableFlows             map[uint8]int // number of flows by table, without empty tables
@@ -173,7 +173,7 @@ type Counts struct {
 	Answers                AnswerTimes   // times of answers to misses
 }
 
-// Counts returns the present figures.
+// Counts returns the present numbers for metrics.
 func (pl *Pipeline) Counts() Counts {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()

@@ -22,9 +22,9 @@ const (
 	// maxPortQuestions limits the held frames of one port that wait for answers. No
 	// question is asked for further frames of the port.
 	maxPortQuestions = 64
-	// newQuestions is the number of these places that are reserved for the first frame to
-	// an address. Otherwise frames to one address without an answer could keep the port
-	// from asking for other addresses.
+	// newQuestions is the part of maxPortQuestions that is reserved for frames to addresses for which
+	// no frame waits yet. Otherwise frames to one address without an answer could keep the port from
+	// asking for other addresses.
 	newQuestions = 16
 	// questionTimeout is the time after which a frame stops waiting. It is below
 	// datapath.HeldTimeoutNS. A frame that is then dropped counts as
@@ -50,7 +50,7 @@ type questions struct {
 	mu      sync.Mutex
 	waiting map[fdb.Question][]questionFrame
 	ports   map[uint32]*portQuestions
-	unasked []fdb.Question // in order of arrival; misses arrive from the ports in round-robin order
+	unasked []fdb.Question // in order of arrival; missQueue lets the senders of misses take turns
 	wake    chan struct{}  // a question is in unasked
 	began   chan struct{}  // a frame waits
 }
@@ -65,8 +65,8 @@ type questionFrame struct {
 	sinceNS uint64
 }
 
-// answerer is the pipeline. Knows and PortName may take any lock but questions.mu. The
-// other methods are called without a lock, or under the configuration lock.
+// answerer is the pipeline. Knows is called under questions.mu and may take only locks that come
+// after it. The other methods are called without a lock, or under the configuration lock.
 type answerer interface {
 	// Knows reports whether the switch knows the address that q asks for.
 	Knows(q fdb.Question) bool
@@ -90,8 +90,8 @@ func makeQuestions(a answerer) *questions {
 	return &questions{answerer: a, waiting: map[fdb.Question][]questionFrame{}, ports: map[uint32]*portQuestions{}, wake: make(chan struct{}, 1), began: make(chan struct{}, 1)}
 }
 
-// Hold makes a frame wait for the answer to q. It returns false if too many frames of
-// the frame's port wait already. In this case it drops a frame with Must set.
+// Hold makes a frame wait for the answer to q. It returns false if too many frames of the frame's
+// port wait already. If Must is set, this frame then counts as dropped, and the caller drops it.
 func (qs *questions) Hold(q fdb.Question, f *questionFrame) bool {
 	f.sinceNS = clock.Monotonic()
 	if qs.hold(q, f) {

@@ -114,8 +114,8 @@ func (pl recovery) credit(slot uint32) {
 	}
 }
 
-// adopt translates the megaflow of a slot again and learns addresses from it. If the
-// actions are still the same, it adopts the megaflow. Otherwise it returns false.
+// adopt translates the megaflow of a slot again and learns addresses from it. If the actions are
+// still the same and the mask still suffices, the megaflow stays. Otherwise it returns false.
 func (pl recovery) adopt(slot uint32) bool {
 	s := &pl.counters.Slots[slot]
 	generation, same := pl.workers.Generation(slot)

@@ -16,7 +16,8 @@ import (
 // misses' turns and the quota of held frames limit a guest that asks very often, as they limit any
 // other sender of misses, and lease.Table limits the answers.
 
-// Leases returns the table of what the guests of declared ports are told.
+// Leases returns the table of the addresses and settings that this host tells the guests of declared
+// ports.
 func (pl *Pipeline) Leases() *lease.Table { return pl.leases }
 
 // serve answers the request in a held frame. The caller publishes the commands to the worker.

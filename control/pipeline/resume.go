@@ -42,8 +42,9 @@ func (k *sealKey) code(port uint32, continuation []byte) []byte {
 	return h.Sum(nil)[:sealCode]
 }
 
-// Seal returns the property for a controller. port is the number in the data path of the
-// port on which the frame arrived.
+// Seal returns the property of a packet_in with the continuation of a paused frame, which only this
+// control process accepts again. port is the number in the data path of the port on which the frame
+// arrived.
 func (pl *Pipeline) Seal(port uint32, continuation string) []byte {
 	n := sealHeader + sealPort + sealCode + len(continuation)
 	b := binary.BigEndian.AppendUint16(make([]byte, 0, (n+7)&^7), sealedProperty)

@@ -24,11 +24,11 @@ const (
 	// translations, after which Pipeline.mu is released for a moment.
 	translateChunk = 256
 	translateTime  = 2 * time.Millisecond
-	// After revalidateTime, a revalidation removes the megaflows of the owners whose
-	// translations are costly: they take over costlyTranslation on average. It also removes
-	// megaflows without a frame within the last unusedTime, because a miss costs as much as a
-	// translation, and most of them will get no frame any more. The configuration lock is so held
-	// for a limited time, whatever these owners send.
+	// After revalidateTime, a revalidation removes the megaflows of the owners whose translations are
+	// costly: they take over costlyTranslation on average. It also removes megaflows without a frame
+	// within the last unusedTime, because a miss costs as much as a translation, and most of them
+	// will get no frame any more. So the configuration lock is held for a limited time, whatever
+	// these owners send.
 	revalidateTime    = 250 * time.Millisecond
 	costlyTranslation = 500 * time.Microsecond
 	unusedTime        = time.Second
@@ -101,7 +101,7 @@ type revalidation struct {
 	spent        time.Duration         // time of all translations
 	costs        map[uint32]*ownerCost // by owner
 	untranslated int                   // number of costly megaflows that are stale for lack of time
-	unused       int                   // number of unused megaflows that are
+	unused       int                   // number of unused megaflows that are stale for lack of time
 }
 
 // ownerCost has the number of translations for an owner, and their time.
@@ -110,16 +110,18 @@ type ownerCost struct {
 	spent        time.Duration
 }
 
-// hasNoTime reports whether the owner's megaflows are to be removed untranslated.
+// hasNoTime reports whether the owner's megaflows are removed without a translation, because the time
+// for translations is used up.
 func (r *revalidation) hasNoTime(c *ownerCost) bool {
 	return r.spent > revalidateTime && c.translations > 0 && c.spent > time.Duration(c.translations)*costlyTranslation
 }
 
 func anyMegaflow(*megaflows.Megaflow) bool { return true }
 
-// revalidateAddressesInTurns is RevalidateAddresses for changes of which nobody waits for the
-// effect. Other changes and answers of the API take turns with its parts. A megaflow that is
-// installed meanwhile has been translated with the new addresses.
+// revalidateAddressesInTurns does the work of RevalidateAddresses for changes whose effect nobody
+// waits for. It translates the megaflows in parts, each in a transaction of its own, so that other
+// changes and answers of the API come in between. A megaflow that is installed meanwhile is right,
+// because it was translated with the new addresses.
 func (pl *Pipeline) revalidateAddressesInTurns() {
 	var list []*megaflows.Megaflow // those that use changed addresses
 	all := false                   // any address may have changed

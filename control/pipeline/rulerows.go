@@ -9,7 +9,7 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// Row returns the row of r.
+// Row returns the row of r: its index in counters.Region.Rules and in the state file.
 func (b *book) Row(r *ofproto.Rule) uint32 { return r.Row }
 
 // Rows returns the rows of rules.
@@ -26,7 +26,7 @@ func (b *book) setRow(r *ofproto.Rule, row uint32) {
 	r.Row = row
 }
 
-// Take takes a free row.
+// Take takes a free row and returns it. Ages grow with each taken row.
 func (b *book) Take() uint32 {
 	b.nextAge++
 	if n := len(b.free); n > 0 {

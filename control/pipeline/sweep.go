@@ -23,10 +23,10 @@ const (
 )
 
 // A sweep goes through all megaflows in parts of megaflows.PartSlots slots. Each part is a
-// transaction of its own and holds Pipeline.mu for less than a millisecond. So changes, answers
-// of the API and answers to misses wait for one part at most, however many megaflows there are.
-// Flows and addresses expire at the end of the sweep, by the time of its start: the frames until
-// then have all been counted by then. So no timeout passes early, and one passes late by the
+// transaction of its own and holds Pipeline.mu for less than a millisecond. So changes, answers of
+// the API and answers to misses wait for one part at most, however many megaflows there are. Flows
+// and addresses expire at the end of the sweep, by the time of its start, because all frames until
+// its start have been counted by then. So no timeout passes early, and one passes late by the
 // duration of a sweep at most.
 
 // sweeping is the state of one sweep.
@@ -36,8 +36,9 @@ type sweeping struct {
 	stays map[uint32]megaflows.Timeouts
 	part  []*megaflows.Megaflow
 	idle  []*megaflows.Megaflow
-	// What the megaflows of the parts so far use. A megaflow that is installed behind the sweep
-	// has marked what it uses, because the tables below note each use.
+	// templates, recircs and options have what the megaflows of the parts so far use. A megaflow that
+	// is installed in one of these parts meanwhile needs no entry, because the tables of templates,
+	// recirc_ids and options note each use themselves.
 	templates, recircs map[uint32]bool
 	options            map[uint64]bool
 }

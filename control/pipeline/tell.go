@@ -11,7 +11,7 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// Event is a change of a flow.
+// Event is the kind of a change of a flow.
 type Event uint8
 
 const (

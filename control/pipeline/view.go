@@ -20,11 +20,11 @@ import (
 // View is the set of ports that translations use: of one bridge, or of all. A View never
 // changes after NewView.
 //
-// Without other bridges, the first bridge's view is the view of all. In the view of all,
-// the number of a port is that of the first bridge; ports of other bridges have their
-// number in the data path, which no port of the first bridge has.
+// Without other bridges, the first bridge's view is the view of all. The view of all ports identifies
+// ports of the first bridge by their OpenFlow numbers, and ports of other bridges by their numbers in
+// the data path. No port of the first bridge has such a number.
 type View struct {
-	infos      []xlate.PortInfo          // key: number
+	infos      []xlate.PortInfo          // without mirrors and exporters, sorted by bridge and number
 	mirrors    []xlate.PortInfo          // of kind PortMirror, which no other field has
 	exporters  []xlate.PortInfo          // of kind PortExporter, which no other field has
 	byNo       map[uint32]xlate.PortInfo // key: number in flows, of the bridge or the first bridge
@@ -32,7 +32,7 @@ type View struct {
 	byName     map[string]xlate.PortInfo
 	udpPort    map[uint32]uint16
 	geneve     bool // at least one port is of EncapGeneve
-	bound      bool // at least one port has a Binding, Policing or LACP, or is off
+	bound      bool // at least one port has a Binding, Policing or LACP, is off, or is a mirror's output
 	// anyCentral is true if weft-central has declared a port. centralTunnel is the
 	// tunnel to the other hosts of its networks; nil: none.
 	anyCentral    bool
@@ -198,7 +198,7 @@ func (v *View) Mirrors() []xlate.PortInfo { return v.mirrors }
 // Exporters implements xlate.Env.
 func (v *View) Exporters() []xlate.PortInfo { return v.exporters }
 
-// Geneve implements xlate.TunnelOptions.
+// Geneve implements xlate's interface tunnelOptions. It is true if any bridge has a Geneve port.
 func (v *View) Geneve() bool { return v.whole.geneve }
 
 func (v *View) Central() bool { return v.anyCentral }
@@ -237,7 +237,7 @@ func (pl *Pipeline) View() *View {
 	return pl.view
 }
 
-// Tracer implements observe.Tracer. It is valid while the tables are locked (Tracing).
+// Tracer implements observe.Tracer. It is valid until the function that Bridge.Tracing calls returns.
 type Tracer struct {
 	bridge *Bridge
 	env    *env
