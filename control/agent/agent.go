@@ -24,7 +24,7 @@ type Config struct {
 	Centrals []string
 	// Credentials has the host's certificates.
 	Credentials credentials.TransportCredentials
-	// File has the agent's state across restarts; "": no file.
+	// File is the path of the file that keeps the agent's state across restarts; "": no file.
 	File    string
 	Version string
 	Log     *slog.Logger
@@ -36,8 +36,8 @@ type Agent struct {
 	config Config
 	sw     Switch
 
-	// mu guards all fields below. take, apply, send, finish, updatePorts, ask, pull, keepUnsettled and
-	// askUnsettled are called with it.
+	// mu guards all fields below. Callers of take, apply, send, finish, updatePorts, ask, pull,
+	// keepUnsettled and askUnsettled hold it.
 	mu        sync.Mutex
 	state     *state
 	pending   *batch          // changes for the switch, which wait until a revision is complete
@@ -68,17 +68,17 @@ type Stats struct {
 	Nets      int
 	Places    int
 	Asked     uint64 // number of questions sent to the hub
-	// number of questions for addresses that were refused, because a port had too many
-	// unanswered ones or the host sent too many pulls
+	// Refused is the number of questions for addresses that were refused, because a port had too many
+	// unanswered ones or the host sent too many pulls.
 	Refused uint64
 	Pulls   uint64 // number of pulls sent to the hub
 	// PullsRefused is the number of questions that were refused because a pull had no
 	// room, or because the host sent too many pulls. Refused includes them.
 	PullsRefused  uint64
 	PullsAnswered uint64
-	Rechecks      uint64 // number of places that were asked for again
-	// number of places that the agent has removed because the address had gone to
-	// another port
+	Rechecks      uint64 // number of known places about which the agent has asked again
+	// Stale is the number of places that a recheck has removed, because nobody has the address any
+	// more or another port has it.
 	Stale    uint64
 	Received uint64 // size of the hub's messages in bytes
 	Trouble  string // last error in one line; "": no error
@@ -97,7 +97,7 @@ const (
 	savePause = time.Second
 )
 
-// New returns an agent of the switch sw.
+// New returns an agent that programs the switch sw. It has no state before Restore and Run.
 func New(config Config, sw Switch) *Agent {
 	return &Agent{config: config, sw: sw, state: newState(), pending: newBatch(), attached: map[string]bool{}, heard: map[string]bool{},
 		questions: newQuestions(), unsettled: map[question]time.Time{}, rechecks: newRechecks(), patience: 1,

@@ -41,7 +41,7 @@ func read(ctx context.Context, stream wire.Hub_FollowClient, w *silence, message
 
 // backlog has the work that the agent postpones while further messages wait.
 type backlog struct {
-	due       bool           // the switch gets the pending changes
+	due       bool           // the pending changes are complete, and the switch may get them
 	revision  *wire.Revision // newest; nil: none
 	report    bool           // the hub asks for a report
 	postponed int            // number of messages whose changes wait

@@ -18,7 +18,7 @@ type batch struct {
 	addresses []Address            // noMAC marks void elements
 	index     map[addressKey]int   // index of each address in addresses
 	unknown   []UnknownAddress
-	usual     int // number of addresses of the last batch
+	usual     int // number of addresses of the last batch, at most keptMost
 }
 
 type addressKey struct {

@@ -115,11 +115,11 @@ type netUpdate struct {
 type decoder struct {
 	net       string              // id of the network of the last update; most updates name the same one
 	places    []portPlace         // of the update that is decoded
-	removed   []string            // the same
+	removed   []string            // removed ports of the update that is decoded
 	hosts     map[string]string   // host ids that places share
 	ids       []byte              // buffer of the ids of one place
 	addresses [][]byte            // of the place that is decoded
-	groups    [][]byte            // the same
+	groups    [][]byte            // group ids of the place that is decoded
 	sets      map[string][]string // lists of group ids that places share, by their concatenation
 }
 
@@ -268,7 +268,7 @@ func count(data []byte, number protowire.Number) (n int) {
 	return n
 }
 
-// netResetOf returns a decoded message.
+// netResetOf converts a message that package proto has decoded.
 func netResetOf(m *wire.NetReset) netReset {
 	return netReset{view: m.GetView(), places: placesOf(m.GetPlaces()), members: addrsOf(m.GetMembers())}
 }

@@ -32,8 +32,8 @@ type GroupRule struct {
 // PortRange is the ports from First to Last.
 type PortRange struct{ First, Last uint16 }
 
-// Text returns the rule as people declare it, with the name of its group in front. A remote group has
-// its id.
+// Text returns the rule in the words in which people declare it, with the name of its group in front.
+// A group of the other end is shown by its id.
 func (r *GroupRule) Text(group string) string {
 	words := []string{group + ":", "in", wire.ProtocolName(uint32(r.Protocol))}
 	if r.Out {

@@ -9,11 +9,11 @@ import (
 	"weft/central/wire"
 )
 
-// A hub pushes the addresses of a normal network, but under load it may be late. If the
-// switch lacks an address, the agent therefore pulls: it sends a Pull, and the hub
-// answers with everything that is queued for this host. Only one Pull is unanswered at
-// a time. It answers all earlier questions. If the answer to a Pull does not have an
-// address, nobody has this address.
+// A hub pushes the addresses of a normal network, but under load it may be late. If the switch lacks
+// an address, the agent therefore pulls: it sends a Pull, and the hub answers with everything that is
+// queued for this host. Only one Pull is unanswered at a time. Its answer settles all questions that
+// the switch asked before it. If the answer to a Pull does not have an address, nobody has this
+// address.
 
 const (
 	// pullRate is the number of pulls a second that a host may send continuously.

@@ -155,7 +155,7 @@ func (a *Agent) keepUnsettled(now time.Time) {
 	}
 }
 
-// askUnsettled asks the questions of earlier sessions in a network.
+// askUnsettled asks the unsettled questions of earlier sessions about a network again.
 func (a *Agent) askUnsettled(net string) {
 	n := a.state.nets[net]
 	for q := range a.unsettled {

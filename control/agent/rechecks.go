@@ -119,7 +119,8 @@ func (a *Agent) decide(r recheck, p place, m *wire.Answer, b *batch) {
 		a.stats.Stale++
 		a.state.removePlace(n, r.port, b)
 	case found == nil && m.GetAbsence() == wire.Absence_ABSENCE_UNSPECIFIED:
-		// of an earlier version: the address may still be there
+		// A hub of an earlier version does not say why it has no place. The address may still be
+		// there.
 	case found == nil, found.GetPort() != r.port && found.GetGeneration() < p.generation:
 		// The hub is behind, or has not said anything.
 		if len(a.rechecks.undecided) == 0 {

@@ -10,12 +10,12 @@ import (
 )
 
 // Services is what the hosts of a network tell its guests: addresses, routes and names. It is
-// immutable. docs/central.md has the words of its fields.
+// immutable. docs/central.md describes the settings in its fields.
 type Services struct {
 	Subnets      []netip.Prefix
 	Routers, DNS []netip.Addr
 	Domain       string
-	Addresses    []netip.Addr // at which the host answers, at most one of IPv4 and one of IPv6
+	Addresses    []netip.Addr // addresses of the host's services, at most one of IPv4 and one of IPv6
 	DHCP         bool
 	LeaseS       uint32 // seconds
 	Advertise    string // mode of router advertisements, see wire.Addressing; "": none
@@ -23,7 +23,7 @@ type Services struct {
 	MTU          uint32 // bytes of an IP packet; 0: guests are not told
 }
 
-// Route is a route of guests.
+// Route is a static route that guests are told.
 type Route struct {
 	To  netip.Prefix
 	Via netip.Addr
@@ -50,7 +50,8 @@ func servicesOf(n *wire.Net) *Services {
 	return s
 }
 
-// guestName returns the name that a guest is told: the name of its port, if it is one label.
+// guestName returns the host name that a guest is told: the name of its port, if this name is a
+// single DNS label.
 func guestName(p *wire.Port) string {
 	if wire.IsLabel(p.GetName()) {
 		return p.GetName()

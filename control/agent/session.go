@@ -30,7 +30,7 @@ const (
 	// window turns off gRPC's estimate of the bandwidth, which costs two pings for each
 	// message.
 	window = 1 << 20
-	// time limit of a hub's first message
+	// welcomeWithin is the time limit for a hub's first message.
 	welcomeWithin = 5 * time.Second
 )
 

@@ -34,7 +34,7 @@ type localPort struct {
 	declared *wire.LocalPort
 	name     string // name of the switch's port for the declaration; "": no such port now
 	added    uint64 // LocalPort.Added of the switch's port
-	// confirmed: the hub has sent the port in this session.
+	// confirmed is true if the hub has sent the port in this session.
 	confirmed bool
 }
 

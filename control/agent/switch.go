@@ -55,7 +55,7 @@ type Net struct {
 	// and the switch treats the frame as one to an unknown address.
 	Asked   bool
 	Members []netip.Addr // endpoints of the other hosts, sorted
-	// Services is what the host answers the guests of the network itself; nil: nothing.
+	// Services has the settings that this host itself tells the guests of the network; nil: none.
 	Services *Services
 }
 
@@ -106,7 +106,7 @@ type UnknownAddress struct {
 
 // Events has the methods through which the switch informs the agent. They do not block.
 type Events interface {
-	// PortsChanged: Ports has a new result.
+	// PortsChanged says that Switch.Ports has a new result.
 	PortsChanged()
 	// Seen reports the first frame of a port in its network.
 	Seen(port string)

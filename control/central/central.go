@@ -49,7 +49,7 @@ type Setup struct {
 	Log       *slog.Logger
 }
 
-// Central follows weft-central.
+// Central makes a switch follow weft-central: it runs the agent and renews the host's certificate.
 type Central struct {
 	setup Setup
 	keys  *pki.Keys
@@ -78,7 +78,7 @@ func New(s Setup) (*Central, error) {
 	return c, nil
 }
 
-// Events receives the switch's events for the agent.
+// Events returns the receiver of the switch's events, which is the agent.
 func (c *Central) Events() agent.Events { return c.agent }
 
 // Restore programs the switch with the agent's saved state. The caller calls it before
@@ -104,7 +104,7 @@ func (c *Central) Run(ctx context.Context) {
 	<-renewed
 }
 
-// Status returns the present state.
+// Status returns the state of the agent for the API.
 func (c *Central) Status() *api.Central {
 	s := c.agent.Stats()
 	return &api.Central{Address: s.Central, Connected: s.Connected, Revision: s.Revision, Nets: s.Nets, Addresses: s.Places,

@@ -66,7 +66,8 @@ func (d *Declared) Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool 
 	return e != nil && (*e).Ask(port, vni, mac, ip)
 }
 
-// Renumber implements ports.Declared.
+// Renumber implements ports.Declared: it stores the present numbers of the ports with local
+// addresses, and returns the addresses whose port has another number than before.
 func (d *Declared) Renumber(_ *change.Tx, numbers map[string]uint32) (moved []fdb.NetAddress) {
 	loop.Notify(d.moved)
 	for _, a := range d.local {

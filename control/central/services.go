@@ -12,7 +12,8 @@ import (
 	"weft/openflow/fdb"
 )
 
-// servicesOf returns what translations need of a network's services; nil: nothing.
+// servicesOf returns the part of a network's services that translations need: the host's addresses,
+// and the kinds of requests that it answers; nil: none.
 func servicesOf(s *agent.Services) *fdb.Services {
 	if s == nil {
 		return nil
@@ -41,7 +42,7 @@ func leaseOf(p *agent.Port) *lease.Port {
 	return &lease.Port{MAC: macBytes(p.MAC), Addresses: p.IPs, Host: p.Guest, Network: n}
 }
 
-// advertiseModes has the modes of agent.Services.
+// advertiseModes has the lease.AdvertiseMode of each text in agent.Services.Advertise.
 var advertiseModes = map[string]lease.AdvertiseMode{
 	"dhcpv6-stateful": lease.AdvertiseStateful, "dhcpv6-stateless": lease.AdvertiseStateless, "slaac": lease.AdvertiseSLAAC,
 }

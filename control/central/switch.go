@@ -38,9 +38,9 @@ type Switch struct {
 	groupSets     map[string]*fdb.Groups // by the ids; the configuration lock guards it
 }
 
-// NewSwitch returns the agent's switch, whose pipeline and ports have declared. The agent may
-// call Apply before the stored ports are loaded. A port's declaration then takes effect when
-// the port is loaded.
+// NewSwitch returns the switch that the agent programs. pl and ps must have been made with the same
+// declared. The agent may call Apply before the stored ports are loaded. A port's declaration then
+// takes effect when the port is loaded.
 func NewSwitch(configuration *change.Configuration, pl *pipeline.Pipeline, ps *ports.Ports, declared *Declared) *Switch {
 	return &Switch{configuration: configuration, pipeline: pl, ports: ps, declared: declared}
 }
@@ -114,7 +114,7 @@ func (f *Switch) Apply(c *agent.Changes) error {
 	})
 }
 
-// batch is one call of Apply.
+// batch is the state of one call of Apply.
 type batch struct {
 	f        *Switch
 	local    map[addressKey]*localAddress // see Declared

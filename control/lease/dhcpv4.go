@@ -22,7 +22,8 @@ const (
 	infinite     = time.Duration(1<<32-1) * time.Second
 )
 
-// dhcpv4 answers a message of DHCP.
+// dhcpv4 answers a DHCP message of the port's guest. It ignores messages of other clients and
+// messages for other servers.
 func (p *Port) dhcpv4(d *datagram) ([]byte, Result) {
 	n := p.Network
 	m, err := dhcpv4.FromBytes(d.payload)
@@ -49,7 +50,8 @@ func (p *Port) dhcpv4(d *datagram) ([]byte, Result) {
 	return nil, Ignored
 }
 
-// addressIn returns the address in an option of four bytes.
+// addressIn returns the IPv4 address in an option. The second result is true if the message has the
+// option, even one of a wrong length.
 func addressIn(m *dhcpv4.DHCPv4, option dhcpv4.OptionCode) (netip.Addr, bool) {
 	b := m.Options.Get(option)
 	if len(b) != net.IPv4len {
@@ -89,8 +91,8 @@ func (p *Port) acknowledge(m *dhcpv4.DHCPv4) ([]byte, Result) {
 	return p.reply(m, dhcpv4.MessageTypeAck, wanted), Answered
 }
 
-// inform answers a DHCPINFORM of a client that has its address already. It may have an address
-// that is not declared, if its port is not checked.
+// inform answers a DHCPINFORM of a client that has its address already. If the port's sender
+// addresses are not checked, this address may be undeclared.
 func (p *Port) inform(m *dhcpv4.DHCPv4) ([]byte, Result) {
 	if !clientAddress(m).IsValid() {
 		return nil, Ignored

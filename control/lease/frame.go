@@ -20,7 +20,7 @@ const (
 
 var broadcastMAC = [6]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// datagram is a request, whose payload is part of its frame.
+// datagram is a DHCP request. Its payload is a slice of the frame.
 type datagram struct {
 	ethSrc  [6]byte
 	payload []byte

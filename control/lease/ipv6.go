@@ -109,7 +109,7 @@ func (n *Network) linkLocal() netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})
 }
 
-// datagram6 returns a frame of the server of DHCPv6.
+// datagram6 returns a frame from the host's DHCPv6 server to a client.
 func (n *Network) datagram6(ethDst [6]byte, dst netip.Addr, payload []byte) []byte {
 	udp := make([]byte, udpBytes, udpBytes+len(payload))
 	binary.BigEndian.PutUint16(udp, serverPort6)

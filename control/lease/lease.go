@@ -9,10 +9,10 @@
 //	dhcpv6.go   DHCPv6 (RFC 8415)
 //	table.go    the declarations by port, the limit of each port, and counters
 //
-// An answer is a function of the request and of the declaration of the port: the host keeps no
-// lease, because the address of a port is declared, and nobody else may have it. So every host
-// answers alike, before and after a restart, and without a central. Time plays no part but in the
-// limit of a port.
+// An answer is a function of the request and of the declaration of the port: the host keeps no lease,
+// because the address of a port is declared, and nobody else may have it. So every host answers
+// alike, before and after a restart, and without a connection to weft-central. Time matters only for
+// the limit of a port.
 package lease
 
 import (

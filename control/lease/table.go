@@ -36,7 +36,7 @@ func (c Counts) ByResult() map[string]uint64 {
 	return named
 }
 
-// account is a port with its limit.
+// account has the declaration of a port, and the token bucket that limits the port's requests.
 type account struct {
 	port    *Port
 	number  uint32 // of the port, 0 before its first request
@@ -47,7 +47,8 @@ type account struct {
 // NewTable returns a table without ports.
 func NewTable() *Table { return &Table{ports: map[string]*account{}} }
 
-// Set replaces the declarations of the named ports; nil removes one. A port keeps its limit.
+// Set replaces the declarations of the named ports; nil removes one. A port that stays keeps the
+// state of its token bucket.
 func (t *Table) Set(changes map[string]*Port) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -78,7 +79,8 @@ func (t *Table) Answer(name string, number uint32, frame []byte, length int, now
 	return answer
 }
 
-// admit returns the port's declaration; nil: none. ok is false at the port's limit.
+// admit returns the port's declaration; nil: none. ok is false if the port has used up its limit, or
+// if the frame is longer than MaxRequest.
 func (t *Table) admit(name string, number uint32, length int, nowNS uint64) (p *Port, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -101,7 +103,8 @@ func (t *Table) Counts() Counts {
 	return t.counts
 }
 
-// LimitRows is a limits.Source.
+// LimitRows emits the limit rows of guests' requests: the refused ones of each port and of all ports.
+// It is a limits.Source.
 func (t *Table) LimitRows(emit func(limits.Row)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -97,7 +97,7 @@ func (r *Registry) Rows() []Row {
 	return rows
 }
 
-// Select returns the rows of holder h.
+// Select returns the rows of holder h. It changes the slice rows.
 func Select(rows []Row, h Holder) []Row {
 	return slices.DeleteFunc(rows, func(r Row) bool { return r.Holder != h })
 }

@@ -40,7 +40,7 @@ type MACs struct {
 	log           *slog.Logger
 }
 
-// New returns the addresses of the pipeline pl, for the API. change is the configuration
+// New returns the MACs for the addresses of the pipeline pl. configuration has the configuration
 // lock.
 func New(configuration *change.Configuration, pl *pipeline.Pipeline, store Store, log *slog.Logger) *MACs {
 	return &MACs{configuration: configuration, pipeline: pl, table: pl.Addresses(), store: store, log: log}

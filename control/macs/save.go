@@ -14,10 +14,11 @@ import (
 )
 
 const (
-	// interval of saves while addresses change; a killed process loses the changes
-	// since the last save
+	// saveAfter is the interval of saves while addresses change. A killed process loses the changes
+	// since the last save.
 	saveAfter = 10 * time.Second
-	// interval of saves while no address changes; it keeps the saved ages fresh
+	// saveAgesAfter is the interval of saves while no address changes. These saves keep the saved
+	// ages fresh.
 	saveAgesAfter = time.Minute
 )
 

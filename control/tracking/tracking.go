@@ -35,7 +35,7 @@ type Connections struct {
 	settings      sync.Mutex // allows one change of settings at a time; taken before Engine.Hold
 }
 
-// New returns the connections of an engine.
+// New returns access to the connection table of the engine's present workers.
 func New(configuration *change.Configuration, engine Engine) *Connections {
 	return &Connections{configuration: configuration, engine: engine}
 }
@@ -115,7 +115,7 @@ func (c *Connections) Read(visit func(m *conntrack.Memory)) {
 	}
 }
 
-// LimitRows is a limits.Source for tracked connections.
+// LimitRows emits the limit rows of tracked and expected connections. It is a limits.Source.
 func (c *Connections) LimitRows(emit func(limits.Row)) {
 	c.Read(func(m *conntrack.Memory) { limitRows(m, emit) })
 }

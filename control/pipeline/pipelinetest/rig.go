@@ -196,7 +196,8 @@ func (f *Rig) End() {
 	f.memory = nil
 }
 
-// storeOf is a pipeline.Store through which tests replace Rig.Store.
+// storeOf is the Store of the pipeline. It passes each call on to the present Rig.Store, so that a
+// test can replace the store.
 type storeOf struct{ f *Rig }
 
 func (s storeOf) ChangeFlows(tx *change.Tx, save iter.Seq[store.Flow], remove []uint32) {
@@ -217,7 +218,7 @@ func (s storeOf) SaveTableConfigs(tx *change.Tx, texts map[store.Key]string) {
 	s.f.Store.SaveTableConfigs(tx, texts)
 }
 
-// VXLANPorts adds ports p1 to pn.
+// VXLANPorts adds the VXLAN tunnel ports p1 to pn, with the numbers 1 to n.
 func (f *Rig) VXLANPorts(n int) {
 	tx := f.Configuration.Begin()
 	defer tx.Commit()
@@ -281,13 +282,13 @@ func (f *Rig) Changing() {
 	})
 }
 
-// Add adds flows.
+// Add adds flows, which have the text form of ovs-ofctl. An error ends the test.
 func (f *Rig) Add(flows ...string) {
 	f.T.Helper()
 	f.Apply(openflow.Add, flows...)
 }
 
-// Apply applies changes of flows.
+// Apply applies changes of flows, which have the text form of ovs-ofctl. An error ends the test.
 func (f *Rig) Apply(command openflow.Command, flows ...string) {
 	f.T.Helper()
 	err := f.Configuration.Update(func(tx *change.Tx) error {
@@ -331,7 +332,7 @@ func (f *Rig) Counts() map[string]string {
 	return counts
 }
 
-// Want checks the count of a flow.
+// Want fails the test if the flow with this match does not count packets/bytes as in count.
 func (f *Rig) Want(match, count string) {
 	f.T.Helper()
 	if got := f.Counts()[match]; got != count {
