@@ -12,7 +12,7 @@ import (
 	"weft/central/wire"
 )
 
-// countingSwitch counts the calls of Apply and the addresses.
+// countingSwitch counts the calls of Apply and the addresses in them.
 type countingSwitch struct {
 	onePort
 	calls, addresses int
@@ -86,7 +86,7 @@ type troubledSwitch struct{ onePort }
 
 func (troubledSwitch) Trouble() string { return "no uplink" }
 
-// Each report has the trouble of the switch.
+// Each report to the hub has the switch's trouble (Switch.Trouble).
 func TestReportHasTrouble(t *testing.T) {
 	a := New(Config{Log: slog.New(slog.DiscardHandler)}, troubledSwitch{})
 	a.begin("")

@@ -12,8 +12,8 @@ import (
 	"weft/central/wire"
 )
 
-// BenchmarkBatch receives batches of a hub. Each adds 20 places to a network of 250 and removes
-// them again, as two batches with the changes of a second.
+// BenchmarkBatch receives two batches of a hub in each round. The first adds 20 places to a network
+// of 250, and the second removes them.
 func BenchmarkBatch(b *testing.B) {
 	a := New(Config{Log: slog.New(slog.DiscardHandler)}, emptySwitch{})
 	place := func(n int) *wire.Place {

@@ -32,7 +32,7 @@ func FuzzDecodeReset(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Add(seed)
-	f.Add(append(seed, 0x0a, 0x02, 0x10, 0x00))       // the view once more: merged
+	f.Add(append(seed, 0x0a, 0x02, 0x10, 0x00))       // the view a second time: both are merged
 	f.Add([]byte{0x12, 0x03, 0x0a, 0x01, 0xff})       // an id that is not UTF-8
 	f.Add([]byte{0x13, 0x0a, 0x01, 'x', 0x14, 0x10})  // a group
 	f.Add([]byte{0x12, 0x04, 0x38, 0x01, 0x38, 0x02}) // two generations: the last one counts
@@ -60,7 +60,7 @@ func FuzzDecodeUpdate(f *testing.F) {
 	}
 	f.Add(seed)
 	f.Add([]byte{0x2a, 0x01, 0xff})
-	f.Add([]byte{0x12, 0x01, 0x01}) // gone, of another wire type: unknown
+	f.Add([]byte{0x12, 0x01, 0x01}) // the field deleted, with the wrong wire type: ignored
 	f.Fuzz(func(t *testing.T, data []byte) {
 		want := new(wire.NetUpdate)
 		refused := proto.Unmarshal(data, want)
@@ -99,8 +99,8 @@ func samePlaces(got []portPlace, want []*wire.Place) bool {
 	return true
 }
 
-// A decoder that has decoded other messages decodes one like a new decoder: it uses its buffers
-// again, and keeps nothing of a message that is not valid.
+// A decoder that has decoded other messages gives the same result as a new one. It uses its buffers
+// again, and keeps nothing of an invalid message.
 func TestDecoderKeepsNothing(t *testing.T) {
 	encoded := func(u *wire.NetUpdate) []byte {
 		data, err := proto.Marshal(u)

@@ -11,7 +11,7 @@ import (
 	"weft/central/wire"
 )
 
-// noSwitch accepts everything.
+// noSwitch is a Switch that accepts every change and does nothing.
 type noSwitch struct{ local []LocalPort }
 
 func (noSwitch) Apply(*Changes) error { return nil }
@@ -23,8 +23,8 @@ func fuzzAgent() *Agent {
 	return New(Config{Log: slog.New(slog.DiscardHandler)}, noSwitch{[]LocalPort{{Name: "p1", Added: 1}}})
 }
 
-// A state file may be damaged, or of another version. The agent loads or refuses it. A
-// loaded state is the same after another save.
+// A state file may be damaged, or of another version. The agent either loads or refuses it. A loaded
+// state that is saved and loaded again is the same.
 func FuzzRestore(f *testing.F) {
 	good, err := proto.Marshal(&wire.HostState{Revision: 9, Welcome: &wire.Welcome{Host: "h1", Endpoint: []byte{192, 0, 2, 1}},
 		Nets:  []*wire.NetReset{{View: someView(), Places: somePlaces(), Members: [][]byte{{192, 0, 2, 2}}}},

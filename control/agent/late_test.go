@@ -45,9 +45,9 @@ func TestLateAnswerBringsTheAddress(t *testing.T) {
 	}
 }
 
-// In a new session the agent asks again for the addresses that nobody had a moment ago.
-// The new hub then tells it when somebody has one; the switch itself asks again only
-// after some seconds.
+// In a new session the agent asks again for the addresses that nobody had a moment ago. The new hub
+// then informs it as soon as somebody has such an address. Without these questions, the switch would
+// ask again only after some seconds.
 func TestNewSessionAsksAgainForAbsentAddresses(t *testing.T) {
 	a := New(Config{Log: slog.New(slog.DiscardHandler)}, &recorder{})
 	reset := &wire.ToHost{Message: &wire.ToHost_Reset_{Reset_: &wire.NetReset{

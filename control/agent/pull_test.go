@@ -26,8 +26,8 @@ func sentPulls(a *Agent) (numbers []uint64) {
 	return numbers
 }
 
-// All questions that arrive during a Pull share the next Pull. An answer lists the
-// addresses that nobody has.
+// All questions that arrive during a Pull share the next Pull. The answer to a Pull settles which of
+// these addresses nobody has.
 func TestQuestionsShareAPull(t *testing.T) {
 	a := pullingAgent()
 	for mac := uint64(10); mac < 20; mac++ {

@@ -13,8 +13,8 @@ import (
 	"weft/central/wire"
 )
 
-// askingAgent returns an agent in a new session, whose network "n" is asked and has
-// learned places.
+// askingAgent returns an agent in a new session. Its network "n" has the setting Asked and learned
+// places.
 func askingAgent(t *testing.T, places int) *Agent {
 	t.Helper()
 	a := New(Config{Log: slog.New(slog.DiscardHandler)}, onePort{})
@@ -64,8 +64,8 @@ func answerAll(t *testing.T, a *Agent, absence wire.Absence) (answered int) {
 	return answered
 }
 
-// A host that knows more places than the queue to the hub has room for asks for all of
-// them, and keeps its session.
+// A host may know more places than the queue to the hub can hold questions. It asks about all of
+// them, and the session goes on.
 func TestManyPlacesAreRechecked(t *testing.T) {
 	const places = outbox + 1000
 	a := askingAgent(t, places)
@@ -80,8 +80,8 @@ func TestManyPlacesAreRechecked(t *testing.T) {
 	}
 }
 
-// The agent keeps a place if the answer does not say that nobody has the address. It
-// asks again later if the hub could not say.
+// The agent removes a place only if the hub answers that nobody has the address. If the hub could not
+// decide this, the agent asks again later.
 func TestUndecidedPlacesStay(t *testing.T) {
 	for absence, repeated := range map[wire.Absence]int{
 		wire.Absence_ABSENCE_UNSPECIFIED: 0, wire.Absence_ABSENCE_REFUSED: 3, wire.Absence_ABSENCE_LATE: 3,

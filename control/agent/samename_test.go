@@ -8,8 +8,8 @@ import (
 	"weft/central/wire"
 )
 
-// A port is deleted and another one of the same name is declared. The hub sends the two
-// changes in any order. The switch's port then has the new declaration and its address.
+// A port is deleted and another one of the same name is declared. The hub sends the two changes in
+// any order. In both orders, the switch's port ends with the new declaration and its address.
 func TestNewPortWithTheNameOfADeletedOne(t *testing.T) {
 	declared := func(id string, mac uint64) *wire.LocalPort {
 		return &wire.LocalPort{Port: &wire.Port{Id: id, Name: "web", Net: "n", Mac: wire.MACBytes(mac)}, Bound: true}

@@ -12,7 +12,8 @@ import (
 	"weft/central/wire"
 )
 
-// The settings of a network reach its ports with each change, and come back from the saved state.
+// Each change of a network's services reaches the ports of the network. The services are restored
+// from the saved state.
 func TestServicesReachPorts(t *testing.T) {
 	settings := &wire.Addressing{Subnets: []*wire.Prefix{{Address: []byte{10, 0, 0, 0}, Bits: 24}}, Service: [][]byte{{10, 0, 0, 2}}, Dhcp: true}
 	view := func(a *wire.Addressing) *wire.NetView {

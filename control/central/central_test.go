@@ -17,8 +17,8 @@ type fakeSwitch struct {
 
 func (f *fakeSwitch) Ports() []agent.LocalPort { return slices.Clone(f.ports) }
 
-// For the agent, a stored port and the same port after loading are one port. A port
-// that was deleted and added again is another port.
+// The agent takes a stored port and the same port after loading as one port. A port that was deleted
+// and added again is another port.
 func TestStoredPortsAreTheLoadedOnes(t *testing.T) {
 	sw := &fakeSwitch{}
 	r := &restoring{Switch: sw}

@@ -135,7 +135,7 @@ func TestAdvertisements(t *testing.T) {
 	}
 }
 
-// ia has an identity association of a client with the addresses that it names.
+// ia adds an identity association that names these addresses to a client's message.
 func ia(addresses ...string) dhcpv6.Modifier {
 	var list []dhcpv6.OptIAAddress
 	for _, a := range addresses {

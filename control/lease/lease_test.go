@@ -40,7 +40,7 @@ func addrs(texts ...string) (list []netip.Addr) {
 	return list
 }
 
-// request returns a message of the guest.
+// request returns a DHCP message of the guest.
 func request(t testing.TB, kind dhcpv4.MessageType, modifiers ...dhcpv4.Modifier) *dhcpv4.DHCPv4 {
 	t.Helper()
 	m, err := dhcpv4.New(append([]dhcpv4.Modifier{dhcpv4.WithHwAddr(guest[:]), dhcpv4.WithMessageType(kind)}, modifiers...)...)
@@ -60,7 +60,7 @@ func from(text string) dhcpv4.Modifier {
 
 func client(text string) dhcpv4.Modifier { return dhcpv4.WithClientIP(net.ParseIP(text)) }
 
-// frameOf returns the guest's frame with a payload.
+// frameOf returns a frame of the guest with this UDP payload, from a DHCP client to the server.
 func frameOf(t testing.TB, payload []byte) []byte {
 	t.Helper()
 	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: net.IPv4zero, DstIP: net.IPv4bcast}
@@ -77,8 +77,9 @@ func frameOf(t testing.TB, payload []byte) []byte {
 	return b.Bytes()
 }
 
-// sameDatagram compares two frames. The checksum of UDP is at an offset. gopacket leaves a sum of 0, which
-// means none or is forbidden; senders write ffff then (RFC 768, RFC 8200 section 8.1).
+// sameDatagram compares two frames. offset is that of the UDP checksum. A computed sum of 0 is sent
+// as ffff, because 0 means no checksum (RFC 768) or is forbidden (RFC 8200 section 8.1), but gopacket
+// leaves the 0.
 func sameDatagram(expected, frame []byte, offset int) bool {
 	if len(expected) == len(frame) && expected[offset] == 0 && expected[offset+1] == 0 {
 		expected = slices.Clone(expected)
@@ -191,15 +192,15 @@ func TestSettings(t *testing.T) {
 	}
 	bare := &Port{MAC: guest, Addresses: addrs("10.0.0.7"), Network: &Network{Subnets: testPort().Network.Subnets, Service: server, Lease: infinite}}
 	_, _, m = answerOf(t, first(Answer(bare, frameOf(t, all.ToBytes()))))
-	if len(m.Options) != 4 || m.IPAddressLeaseTime(0) != infinite { // type, server, lease, mask
+	if len(m.Options) != 4 || m.IPAddressLeaseTime(0) != infinite { // only message type, server, lease time and mask
 		t.Error(m.Summary())
 	}
 }
 
 func first(frame []byte, _ Result) []byte { return frame }
 
-// An answer has no more bytes than its client takes. It then lacks the least important
-// settings.
+// An answer has no more bytes than its client accepts. Settings without room are left out, the least
+// important first.
 func TestLongAnswers(t *testing.T) {
 	p := testPort()
 	p.Network.Domain = strings.Repeat("a23456789.", 25) + "example"
@@ -259,7 +260,7 @@ func TestOddFrames(t *testing.T) {
 	}
 }
 
-// A port has a limit of its own.
+// The requests of each port have a limit of their own.
 func TestLimits(t *testing.T) {
 	table := NewTable()
 	other := testPort()

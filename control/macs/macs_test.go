@@ -12,7 +12,7 @@ import (
 	"weft/control/workers/workertest"
 )
 
-// No megaflow uses addresses after a flush.
+// After a flush, no megaflow uses the flushed addresses.
 func TestMACs(t *testing.T) {
 	f := pipelinetest.New(t)
 	f.VXLANPorts(2)

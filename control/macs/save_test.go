@@ -17,7 +17,7 @@ type rig struct{ *pipelinetest.Rig }
 
 func newRig(t *testing.T) *rig { return &rig{pipelinetest.New(t)} }
 
-// flushMegaflows removes all megaflows, like guests that were silent for a while.
+// flushMegaflows removes all megaflows. The same happens if all guests are silent for a while.
 func (f *rig) flushMegaflows() {
 	f.T.Helper()
 	f.Apply(openflow.Delete, "table=255")
@@ -67,7 +67,7 @@ func (f *rig) learned() {
 	}
 }
 
-// A killed control process's learned addresses survive, even without megaflows.
+// The learned addresses of a killed control process survive, even if no megaflow uses them.
 func TestLearnedAddressesSurviveAKill(t *testing.T) {
 	f := newRig(t)
 	f.learned()
@@ -82,7 +82,8 @@ func TestLearnedAddressesSurviveAKill(t *testing.T) {
 	}
 }
 
-// Addresses learned after the last save come from megaflows, which stay.
+// Addresses that were learned after the last save are restored from the megaflows, which outlive
+// control.
 func TestUnsavedAddressesComeFromMegaflows(t *testing.T) {
 	f := newRig(t)
 	f.learned()

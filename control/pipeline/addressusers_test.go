@@ -41,14 +41,14 @@ func (f *rig) centralNetwork(local, remote int) {
 
 func endpointOf(i int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, byte(i % 100)}) }
 
-// netAddress returns the declared address of a host in network 1. workertest.UDPKey uses the
-// same MAC address.
+// netAddress returns the declared address of a host in network 1, at this place. workertest.UDPKey
+// uses the same MAC address for the host.
 func netAddress(host uint32, place fdb.Place) fdb.NetAddress {
 	return fdb.NetAddress{Segment: fdb.SegmentOf(1), MAC: 0x020000000000 | uint64(host), Place: place}
 }
 
-// When an address changes, exactly the megaflows that depend on it are removed before
-// RevalidateNetworks returns.
+// When an address changes, exactly the megaflows that depend on it are removed by the commit after
+// RevalidateAddresses.
 func TestOneAddressChanges(t *testing.T) {
 	f := newRig(t)
 	f.centralNetwork(2, 3)
@@ -73,7 +73,7 @@ func TestOneAddressChanges(t *testing.T) {
 	}
 }
 
-// noAgent answers no question.
+// noAgent is a pipeline.Declared that never answers questions.
 type noAgent struct{ requests chan uint64 }
 
 func (a noAgent) Seen(string) {}

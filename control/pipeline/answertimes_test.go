@@ -4,7 +4,7 @@ package pipeline
 
 import "testing"
 
-// A time counts in each bucket whose limit it keeps, and in the sum.
+// A time counts in each bucket of AtMostS whose limit it does not exceed, and in the sum.
 func TestAnswerTimes(t *testing.T) {
 	var times answerTimes
 	const now = 10e9

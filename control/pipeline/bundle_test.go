@@ -16,8 +16,8 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// A frame of a bundle goes through the flows that the bundle has added before it. It counts
-// for those of these flows that the bundle leaves. A refused frame refuses the bundle.
+// A frame of a bundle goes through the flows that the bundle has added before it. It counts for those
+// of these flows that still exist after the bundle. A refused frame refuses the bundle.
 func TestFrameInBundle(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(2)
@@ -76,7 +76,7 @@ func (d *fullDisk) ReplaceGroups(tx *change.Tx, groups, meters map[store.Key]str
 	}
 }
 
-// A bundle that cannot be saved is in force, and the state file has nothing of it.
+// A bundle that cannot be saved stays in force, but nothing of it is in the state file.
 func TestUnsavedBundle(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(2)

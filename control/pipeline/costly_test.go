@@ -12,8 +12,8 @@ import (
 	"weft/flowtable"
 )
 
-// A revalidation that takes long removes the megaflows of ports whose translations are
-// costly, and translates those of the others.
+// A revalidation that takes longer than revalidateTime removes the megaflows of ports whose
+// translations are costly. It still translates the megaflows of other ports.
 func TestCostlyMegaflowsAreRemoved(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(3)
@@ -43,7 +43,8 @@ func TestCostlyMegaflowsAreRemoved(t *testing.T) {
 	}
 }
 
-// A revalidation that takes long removes the megaflows that got no frame for a while.
+// A revalidation that takes longer than revalidateTime removes the megaflows that got no frame for
+// unusedTime.
 func TestUnusedMegaflowsAreRemoved(t *testing.T) {
 	f := newRig(t)
 	f.Add("priority=10,udp,tp_dst=9,actions=drop\npriority=20,udp,tp_dst=9,nw_src=10.0.0.0/24,actions=drop\n")
@@ -71,7 +72,7 @@ func sourceOf(m *megaflows.Megaflow) uint64 {
 	return key[flowtable.WIPv4] >> 32
 }
 
-// A batch of misses whose time is up ends after the translation in progress.
+// A batch of misses ends after the translation during which its time limit passes.
 func TestMissesHaveATime(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(2)

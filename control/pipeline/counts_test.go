@@ -53,7 +53,8 @@ func TestCountsAreExact(t *testing.T) {
 	f.Want("udp,tp_dst=1", "170/17000")
 }
 
-// The look-ups of a table count with and without a flow found, and stay when a flow goes.
+// A table counts its look-ups, whether they find a flow or not. The counts stay when a flow is
+// deleted.
 func TestLookupsOfTablesCount(t *testing.T) {
 	f := newRig(t)
 	f.Add("udp,tp_dst=1,actions=goto_table:3", "udp,tp_dst=2,actions=drop", "table=3,udp,nw_src=10.0.0.3,actions=drop")
@@ -87,7 +88,7 @@ func TestLookupsOfTablesCount(t *testing.T) {
 	want(3, ofproto.TableLookups{All: 20, Matched: 5})
 }
 
-// A change of flows removes exactly the megaflows that depend on them.
+// A change of flows removes exactly the megaflows whose translations it changes.
 func TestChangeRevalidatesTheAffectedOnly(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(3)
@@ -207,7 +208,7 @@ func TestNormalLearns(t *testing.T) {
 	}
 }
 
-// A change of flows does not wait for the end of a long dump.
+// A change of flows does not wait for the end of a long dump of flows.
 func TestDescribingLetsOthersIn(t *testing.T) {
 	f := newRig(t)
 	tx := f.Configuration.Begin()

@@ -39,8 +39,8 @@ func (pl *Pipeline) AnswerWithin(limit time.Duration, misses []datapath.Upcall) 
 	return len(pl.answerFirst(pl.workers, 0, misses, nil, limit))
 }
 
-// StaleOf returns the megaflows that a revalidation out of time removes, if those of an
-// owner have taken long so far.
+// StaleOf returns the megaflows that a revalidation removes whose time is used up. It takes the
+// translations of this owner as costly.
 func (pl *Pipeline) StaleOf(owner uint32) []*megaflows.Megaflow {
 	r := revalidation{pl: pl, pick: anyMegaflow, spent: revalidateTime + 1,
 		costs: map[uint32]*ownerCost{owner: {translations: 10, spent: 10*costlyTranslation + 1}}}

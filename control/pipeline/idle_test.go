@@ -14,7 +14,7 @@ import (
 	"weft/flowtable"
 )
 
-// Only megaflows without hits expire.
+// A sweep removes only megaflows that got no frame during their idle timeout.
 func TestIdleMegaflowsExpire(t *testing.T) {
 	f := newRig(t)
 	f.Add("udp,actions=drop")
@@ -45,7 +45,8 @@ func TestIdleMegaflowsExpire(t *testing.T) {
 	f.Want("udp", "1/100")
 }
 
-// A megaflow with a single frame expires sooner than one with two, if its port has many.
+// If a port has many megaflows, a megaflow with a single frame expires sooner than one with two
+// frames.
 func TestMegaflowsOfOneFrameGoSooner(t *testing.T) {
 	f := newRig(t)
 	f.Add("priority=40000,dl_dst=02:00:00:00:00:01,udp,actions=drop", "udp,actions=drop")

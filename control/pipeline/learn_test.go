@@ -61,7 +61,7 @@ func TestLearnedFlowsAreNotSaved(t *testing.T) {
 	}
 }
 
-// Simultaneous frames do not exceed the limit of their learn action.
+// Frames that arrive at the same time do not exceed the flow limit of their learn action.
 func TestLearnLimitHoldsForManyFrames(t *testing.T) {
 	f := newRig(t)
 	f.VXLANPorts(2)

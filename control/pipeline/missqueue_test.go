@@ -102,8 +102,8 @@ func TestVNIsTakeTurns(t *testing.T) {
 	}
 }
 
-// A port whose misses take long waits until the misses of others have taken as much time.
-// A port that had none for a while has saved nothing up.
+// A port whose misses take long waits until the misses of others have taken as much time. A port that
+// had no misses for a while has no advantage from this.
 func TestTurnsAreByTime(t *testing.T) {
 	m, miss := missRing(t)
 	q := newMissQueue(shm.NewConsumer(m))
@@ -122,7 +122,7 @@ func TestTurnsAreByTime(t *testing.T) {
 	q.take(none)
 	expect(2, []uint32{0, 20}, 1000, 100)
 	expect(3, []uint32{21, 22, 23}, 100, 100, 100)
-	expect(4, []uint32{24, 25, 1, 2}, 100, 100, 1000) // 2 goes back
+	expect(4, []uint32{24, 25, 1, 2}, 100, 100, 1000) // the miss 2 goes back to the queue
 	miss(3, 30)
 	miss(2, 26)
 	miss(3, 31)

@@ -59,7 +59,7 @@ func TestLimitOfAPort(t *testing.T) {
 	}
 }
 
-// Many frames to one address leave places for frames to other addresses.
+// However many frames wait for one address, frames to other addresses can still wait.
 func TestOneAddressLeavesPlacesForOthers(t *testing.T) {
 	qs := makeQuestions(&answeringAgent{})
 	held := 0

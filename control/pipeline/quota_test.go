@@ -57,8 +57,8 @@ func TestOnePortLeavesRoom(t *testing.T) {
 	f.Want("udp,in_port=2,nw_ttl=64", "1/100")
 }
 
-// A port's frame is dropped because the port's quota of Geneve options or of recirc_ids is
-// used up. It is forwarded once there is room again, even if its sender never pauses.
+// A port's frame is dropped because the port's quota of Geneve options or of recirc_ids is used up.
+// Such frames are forwarded once there is room again, even if their sender never pauses.
 func TestRefusedFramesAreTriedAgain(t *testing.T) {
 	for _, c := range []struct {
 		name, flow string

@@ -14,7 +14,7 @@ type rig struct{ *pipelinetest.Rig }
 
 func newRig(t testing.TB) *rig { return &rig{pipelinetest.New(t)} }
 
-// age makes the last frames of all megaflows older.
+// age moves the time of each megaflow's last frame back by the duration.
 func (f *rig) age(duration time.Duration) {
 	f.P.Mu().Lock()
 	defer f.P.Mu().Unlock()

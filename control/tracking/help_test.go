@@ -15,7 +15,7 @@ import (
 	"weft/flowtable"
 )
 
-// rig has an engine with one worker, whose part the test plays.
+// rig has an engine with one worker, which the test simulates.
 type rig struct {
 	*Connections
 	configuration change.Configuration

@@ -8,8 +8,8 @@ import (
 	"weft/openflow"
 )
 
-// ct in a bucket or an action set is executed, unless another action of the set sends
-// the frame.
+// An action ct in a bucket or an action set is executed. In a set that also sends the frame, only the
+// sending action is executed.
 func TestCTInActionSet(t *testing.T) {
 	for _, c := range []struct{ actions, want string }{
 		{"ct(commit,nat(dst=10.0.0.1:80),table=2)", "ct(commit,table=2,nat(dst=10.0.0.1:80))"},

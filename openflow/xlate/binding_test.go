@@ -27,7 +27,7 @@ func bindingOf(t *testing.T, macs, addresses string) *Binding {
 	return b
 }
 
-// slowSpoofed is a reference implementation of bindingCheck.spoofed.
+// slowSpoofed is the slow twin of bindingCheck.spoofed.
 func slowSpoofed(b *Binding, f *openflow.Flow) bool {
 	get := func(id openflow.FieldID) openflow.Value128 { return openflow.WholeField(id).Get(f) }
 	hostOf := func(id openflow.FieldID) *BoundHost { return b.host(get(id)[1]) }

@@ -14,8 +14,8 @@ import (
 	"weft/openflow/openflowtest"
 )
 
-// bondEnv returns four ports, of which 1 and 2 are members of bond 9. Member 1 is active, and has
-// the even buckets.
+// bondEnv returns four ports, of which 1 and 2 are members of bond 9. Member 1 is active. Frames of
+// even hash buckets go to member 1, those of odd ones to member 2. balance selects SpreadSources.
 func bondEnv(balance bool) *fakeEnv {
 	env := newEnv()
 	env.ports = slices.DeleteFunc(env.ports, func(p PortInfo) bool { return p.Kind != PortNormal })
@@ -32,8 +32,8 @@ func bondEnv(balance bool) *fakeEnv {
 	return env
 }
 
-// The action normal takes the members of a bond as one port: it learns behind the bond, sends to
-// one member, and takes frames to groups from the active one.
+// The action normal handles the members of a bond like one port. It learns addresses behind the bond,
+// sends to one member, and accepts frames to group addresses only from the active member.
 func TestBonds(t *testing.T) {
 	const guest, peer = "02:00:00:00:00:01", "02:00:00:00:00:02" // behind port 3 and behind the bond
 	for _, c := range []struct {
@@ -75,7 +75,8 @@ func TestBonds(t *testing.T) {
 	}
 }
 
-// Addresses spread over the members, and one address with one VLAN stays with its member.
+// With SpreadSources, source addresses are spread over the members. Frames with the same address and
+// VLAN stay with one member.
 func TestBalance(t *testing.T) {
 	env := bondEnv(true)
 	p := pipelineOf(t, "actions=normal")
@@ -90,8 +91,8 @@ func TestBalance(t *testing.T) {
 	}
 }
 
-// Connections spread over the members, and one connection stays with its member. Frames that arrive
-// on a member in use are taken whatever their source, those on another are not.
+// With SpreadFlows and LACP, connections are spread over the members, and each connection stays with
+// one. The bond accepts all frames on a member in use and none on another.
 func TestAggregation(t *testing.T) {
 	env := bondEnv(false)
 	env.ports[4].Members = &Bond{Spread: SpreadFlows, Aggregated: true, Active: 1, Buckets: env.ports[4].Members.Buckets}
@@ -128,11 +129,12 @@ func TestAggregation(t *testing.T) {
 		}
 		actions := "actions=normal"
 		if strings.Contains(c.frame, "01:80:c2") {
-			actions = "actions=all" // as a flow that does not care
+			actions = "actions=all" // this flow sends reserved addresses, too
 		}
 		k := keyOfText(t, "in_port="+c.in+","+c.frame)
 		tr := Translate(pipelineOf(t, actions), &k, env)
-		// A megaflow of one port may not serve another, whose LACP frames are not for flows.
+		// The megaflow must match in_port: on another port, frames like these may be LACP frames,
+		// which no flow sees.
 		if got := taggedOutputs(&k, &tr); got != c.want || tr.Mask[flowtable.WPort]&flowtable.InPortBits != flowtable.InPortBits {
 			t.Errorf("%s from port %s, standby %v: %s, want %s", c.frame, c.in, c.standby, got, c.want)
 		}

@@ -52,7 +52,7 @@ func (r *bridgeRig) add(bridge int, flows ...string) {
 	}
 }
 
-// translate translates a key, given as text.
+// translate translates the key that text describes, with this recirc_id.
 func (r *bridgeRig) translate(text string, recirc uint32) (Translation, string) {
 	r.t.Helper()
 	k, _, err := openflow.ParseFrame(text, nil)
@@ -66,7 +66,8 @@ func (r *bridgeRig) translate(text string, recirc uint32) (Translation, string) 
 
 const bridgedFrame = "in_port=6,dl_src=02:00:00:00:00:01,dl_dst=ff:ff:ff:ff:ff:ff"
 
-// normal learns an address in each bridge that the frame crosses, behind the patch port.
+// The action normal learns an address in each bridge that the frame crosses: in the later bridges,
+// behind the patch port.
 func TestBridgesLearn(t *testing.T) {
 	r := newBridgeRig(t)
 	for b := range 3 {
@@ -85,7 +86,7 @@ func TestBridgesLearn(t *testing.T) {
 	if len(tr.Patches) != 2 || tr.Patches[0] != (Crossing{2, 11}) || tr.Patches[1] != (Crossing{12, 21}) {
 		t.Errorf("crossings %+v", tr.Patches)
 	}
-	// The reply from the third bridge goes through both patch ports, and nowhere else.
+	// The reply from the third bridge returns through both patch ports, and goes nowhere else.
 	tr, actions := r.translate("in_port=24,dl_src=02:00:00:00:00:02,dl_dst=02:00:00:00:00:01", 0)
 	if actions != "1" || tr.Mask.InPort() != 0xffffffff {
 		t.Errorf("the reply: %s, mask of in_port %x", actions, tr.Mask[flowtable.WPort])
@@ -113,9 +114,9 @@ func TestTrackingBehindAPatchPort(t *testing.T) {
 	}
 }
 
-// A push in the peer's bridge happens behind a second look-up, so that the frame of the
-// first bridge stays as it is. A frame that a pop has changed is looked up again in the
-// peer's bridge.
+// A push in the peer's bridge happens after a second look-up, so that the frame stays unchanged for
+// the first bridge. A frame with headers that a pop has revealed is looked up again in the peer's
+// bridge.
 func TestHeadersBehindAPatchPort(t *testing.T) {
 	r := newBridgeRig(t)
 	r.add(0, "ip,actions=2,4", "mpls,actions=pop_mpls:0x0800,2")
@@ -143,7 +144,7 @@ func TestHeadersBehindAPatchPort(t *testing.T) {
 	}
 }
 
-// A loop of patch ports ends at a limit, and a patch port without a peer drops.
+// A loop of patch ports ends at a limit, and a patch port without a peer drops the frame.
 func TestLoopsOfPatchPorts(t *testing.T) {
 	r := newBridgeRig(t)
 	r.add(0, "in_port=6,actions=2", "priority=1,actions=in_port")

@@ -12,8 +12,8 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// longerTexts translates a frame, and the two look-ups behind check_pkt_larger. It returns
-// the three texts.
+// longerTexts translates a frame, and then the two look-ups that follow check_pkt_larger. It returns
+// the texts of the three translations.
 func longerTexts(t *testing.T, p *ofproto.Tables, env Env, frame string) string {
 	t.Helper()
 	k := frameKey(t, frame)
@@ -54,7 +54,7 @@ func TestCheckLarger(t *testing.T) {
 	}
 }
 
-// Without room for a state nothing is left of check_pkt_larger.
+// If there is no room for a recirculation state, the megaflow has no check_pkt_larger.
 func TestCheckLargerWithoutRoom(t *testing.T) {
 	p := pipelineOf(t, "actions=1,check_pkt_larger(1500)->reg0[3],2")
 	k := frameKey(t, "in_port=3")

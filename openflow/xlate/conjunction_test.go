@@ -22,8 +22,8 @@ func outputs(tr *Translation) string {
 	return strings.Join(ports, ",")
 }
 
-// Conjunctions of two and three parts, shared parts, and priorities (ovs-fields(7),
-// "Conjunctive Match Fields").
+// The flows have conjunctions of two and three parts, parts of several conjunctions, and several
+// priorities (ovs-fields(7), "Conjunctive Match Fields").
 func TestConjunctions(t *testing.T) {
 	p := pipelineOf(t,
 		"conj_id=1,actions=1", "conj_id=2,actions=2", "conj_id=3,tcp,actions=3", "conj_id=4,actions=4",
@@ -81,7 +81,7 @@ func TestMaskOfConjunction(t *testing.T) {
 	}
 }
 
-// A flow whose actions change becomes a part of a conjunction, and ceases to be one.
+// A change of its actions can make a flow a part of a conjunction, or end this.
 func TestModifyConjunction(t *testing.T) {
 	p := pipelineOf(t, "conj_id=7,actions=1", "priority=9,in_port=2,actions=conjunction(7,1/2)", "priority=9,ip,actions=3")
 	k := keyOfText(t, "in_port=2,tcp")

@@ -17,7 +17,7 @@ import (
 	"weft/openflow/openflowtest"
 )
 
-// meet reports whether a translation depends on one of the changes.
+// meet reports whether a translation depends on one of the changed addresses.
 func meet(c *fdb.Changes, t *Translation) bool {
 	if c.All() {
 		return len(t.Addresses) > 0
@@ -63,8 +63,8 @@ func changeTable(r *rand.Rand, tab *fdb.Table, now uint64) string {
 	return fmt.Sprintf("%+v", l)
 }
 
-// TestTranslationsNoteTheirAddresses: if a random change of addresses changes a key's
-// translation, the translation depended on a changed address.
+// TestTranslationsNoteTheirAddresses changes random addresses. If such a change alters a key's
+// translation, the earlier translation must have named one of these addresses.
 func TestTranslationsNoteTheirAddresses(t *testing.T) {
 	seeds := uint64(30)
 	if testing.Short() {
@@ -119,7 +119,7 @@ func randomNetworkKey(t *testing.T, r *rand.Rand) flowtable.Key {
 	return keyOfText(t, text)
 }
 
-// Beyond the limit, a translation depends on every address.
+// A translation with more than maxAddressRefs addresses counts as dependent on every address.
 func TestAddressRefsAreBounded(t *testing.T) {
 	x := new(xlate)
 	for i := range uint64(maxAddressRefs + 5) {

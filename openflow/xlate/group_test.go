@@ -84,9 +84,8 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// A select group uses its buckets in proportion to their weights, and uses the same
-// bucket for both directions of a connection. A failing bucket moves few connections of
-// the other buckets.
+// A select group uses its buckets in proportion to their weights, and uses the same bucket for both
+// directions of a connection. If a bucket fails, few connections of the other buckets move.
 func TestSelectIsByWeightAndConnection(t *testing.T) {
 	p := ofproto.NewTables(ofproto.Limits{})
 	env := newEnv()
@@ -126,7 +125,8 @@ func TestSelectIsByWeightAndConnection(t *testing.T) {
 	}
 }
 
-// Frames without IP are spread by their Ethernet addresses, and ARP by each of its addresses.
+// Frames without IP are spread by their Ethernet addresses, and ARP frames by each address in the
+// message.
 func TestSelectSpreadsFramesWithoutIP(t *testing.T) {
 	p, env := ofproto.NewTables(ofproto.Limits{}), newEnv()
 	groups(t, p, openflow.GroupAdd, "group_id=1,type=select,bucket=output:1,bucket=output:2")

@@ -54,8 +54,8 @@ func slowLookup(p *ofproto.Tables, table uint8, f *openflow.Flow) *ofproto.Rule 
 	return r
 }
 
-// slowTag is a VLAN tag. tci includes flowtable.VLANPresent. tpid 0 stands for the TPID of the
-// arriving frame.
+// slowTag is a VLAN tag. tci includes flowtable.VLANPresent. If tpid is 0, the tag has the TPID with
+// which the frame arrived.
 type slowTag struct{ tci, tpid uint16 }
 
 // slowFrame is the frame that both interpreters change.
@@ -195,22 +195,23 @@ func runDatapath(k *flowtable.Key, actions []flowtable.Action) (sent []string) {
 	return sent
 }
 
-// Tunnel ports of checkTranslation.
+// Numbers of the ports that checkTranslation makes tunnels with further fields.
 const (
 	gbpPort    = 5
 	genevePort = 6
 )
 
-// setEncaps makes one port a tunnel with group policies, and one a Geneve tunnel with the
-// options of Options.
+// setEncaps makes port gbpPort a tunnel with group policies (EncapGBP), and port genevePort a Geneve
+// tunnel whose frames have the options openflowtest.Options.
 func (e *fakeEnv) setEncaps() {
 	e.options = openflowtest.Options
 	e.ports[gbpPort-1].Encap, e.ports[genevePort-1].Encap = EncapGBP, EncapGeneve
 }
 
-// tunnelText is the text of the tunnel fields that a port sends.
+// tunnelText returns the tunnel fields that a port sends, as text. meta has the layout of
+// flowtable.WTunMeta.
 func tunnelText(port uint16, options []byte, meta uint64) string {
-	switch port % 10 { // bridgeEnv
+	switch port % 10 { // bridgeEnv numbers port n of bridge b as b*10+n
 	case gbpPort:
 		return fmt.Sprintf(" gbp %x", meta>>flowtable.TunGBPFlagsShift)
 	case genevePort:
@@ -219,7 +220,7 @@ func tunnelText(port uint16, options []byte, meta uint64) string {
 	return ""
 }
 
-// tunnelText is the text of the tunnel fields with which the frame leaves through the port.
+// tunnelText returns, as text, the tunnel fields with which the frame leaves through the port.
 func (in *interpreter) tunnelText(p *PortInfo) string {
 	if p.Encap == EncapVXLAN {
 		return tunnelText(uint16(p.At()), nil, 0)
@@ -227,7 +228,7 @@ func (in *interpreter) tunnelText(p *PortInfo) string {
 	return tunnelText(uint16(p.At()), slowOptions(in.p.TLVs(), &in.f), in.f[flowtable.WTunMeta])
 }
 
-// slowOptions returns the options of the fields that the frame has.
+// slowOptions returns the Geneve options of the fields tun_metadata that the frame has.
 func slowOptions(m *openflow.TLVMap, f *openflow.Flow) (b []byte) {
 	for _, t := range m.Mappings() {
 		if f[openflow.WTLVs]>>t.Field&1 != 0 {
@@ -238,8 +239,8 @@ func slowOptions(m *openflow.TLVMap, f *openflow.Flow) (b []byte) {
 	return b
 }
 
-// decodeOptions gives the frame the fields of its options. It returns false if the frame is
-// dropped.
+// decodeOptions sets the frame's fields tun_metadata from its Geneve options. It returns false if the
+// frame is dropped.
 func (in *interpreter) decodeOptions(raw []byte) bool {
 	for rest := raw; len(rest) >= 4; rest = rest[4+4*int(rest[3]&31):] {
 		known := false
@@ -266,7 +267,7 @@ func (in *interpreter) decodeOptions(raw []byte) bool {
 			return false
 		}
 		if !known && mappedKey(in.p.TLVs(), rest) {
-			return true // like the translation, which ignores the options behind it
+			return true // the translation also ignores all options after one that does not fit its mapping
 		}
 	}
 	return true
@@ -374,7 +375,7 @@ func (in *interpreter) enter(bridge uint8) {
 	}
 }
 
-// cross runs the frame through the bridge of the peer.
+// cross runs the frame through the bridge of a patch port's peer.
 func (in *interpreter) cross(port *PortInfo) {
 	was := *in
 	peer, ok := in.env.PortAt(port.Peer)
@@ -414,7 +415,7 @@ func (in *interpreter) sync() {
 	in.f[flowtable.WIP] = in.f[flowtable.WIP]&^(0xffff<<flowtable.InnerTCIShift) | tci[1]<<flowtable.InnerTCIShift
 }
 
-// Probe implements Prober.
+// Probe implements openflow.Prober.
 func (in *interpreter) Probe(word int, mask uint64) (uint64, bool) { return in.f[word] & mask, true }
 
 func (in *interpreter) run(table uint8) {
@@ -600,7 +601,7 @@ func (in *interpreter) group(id uint32) {
 	}
 }
 
-// bundle takes the member from the algorithm, which TestBundle checks.
+// bundle executes the action bundle. It takes the member from memberOf, which TestBundle checks.
 func (in *interpreter) bundle(a *openflow.Action) {
 	member := memberOf(a.Links, &in.f, func(number uint32) bool {
 		port, ok := in.env.Port(number)
@@ -792,9 +793,9 @@ func (in *interpreter) output(number uint32) {
 	}
 }
 
-// enterVLAN returns the VLAN within the switch of a frame that arrives on this port,
-// and the frame's tags, as xlate_normal of Open vSwitch does. ok is false if the port
-// does not carry the VLAN.
+// enterVLAN follows xlate_normal of Open vSwitch: it returns the VLAN of a frame that arrives on this
+// port, and the tags that the frame has within the switch. ok is false if the port does not carry the
+// VLAN.
 func (in *interpreter) enterVLAN(inPort uint32) (vid uint16, tags []slowTag, ok bool) {
 	port, _ := in.env.Port(inPort)
 	tags = slices.Clone(in.tags)
@@ -818,7 +819,7 @@ func (in *interpreter) enterVLAN(inPort uint32) (vid uint16, tags []slowTag, ok 
 	return p.VID, tags, true
 }
 
-// carriesVLAN is xbundle_includes_vlan of Open vSwitch.
+// carriesVLAN reports whether a port carries a frame, as xbundle_includes_vlan of Open vSwitch does.
 func carriesVLAN(p *PortVLANs, vid uint16, tags []slowTag) bool {
 	inner := uint16(0)
 	if len(tags) > 1 {
@@ -835,7 +836,7 @@ func carriesVLAN(p *PortVLANs, vid uint16, tags []slowTag) bool {
 	return p.Trunks.Has(vid)
 }
 
-// sendTagged sends to a port with the tags of its mode.
+// sendTagged sends the frame to a port, with the tags that the port's VLAN mode requires.
 func (in *interpreter) sendTagged(p *PortInfo, s fdb.Segment, vid uint16, tags []slowTag) {
 	pops := p.VLANs != nil && (p.VLANs.Mode == VLANAccess || p.VLANs.Mode == VLANTunnel || p.VLANs.Mode == VLANNativeUntagged && p.VLANs.VID == vid)
 	if pops && len(tags) > 0 {
@@ -916,9 +917,9 @@ func (in *interpreter) sendIn(number uint32, s fdb.Segment) {
 	in.sent = append(in.sent, fmt.Sprintf("tunnel %d %d %s", index, vni, f.shown())+in.tunnelText(&p))
 }
 
-// checkTranslation compares megaflows with the interpreter while the tables change:
-// on the translated frame and on other frames that the megaflow matches. It returns
-// the number of compared frames.
+// checkTranslation compares megaflows with the interpreter while the tables change. It compares the
+// translated frame and other frames that the megaflow matches. It returns the number of compared
+// frames.
 func checkTranslation(t *testing.T, seed uint64, keys, frames int) (compared int) {
 	r := rand.New(rand.NewPCG(seed, 2))
 	p := ofproto.NewTables(ofproto.Limits{})
@@ -1013,8 +1014,8 @@ func bridgeEnv(b uint8, macs *fdb.Table) *fakeEnv {
 	return env
 }
 
-// connectBridges makes port 2 of each of three bridges but the last the peer of port 1 of
-// the next one.
+// connectBridges joins three bridges in a row. Port 2 of a bridge is the peer of port 1 of the next
+// bridge.
 func connectBridges(env *fakeEnv) {
 	for b := range env.bridges {
 		env.bridges[b].env.bridges = env.bridges

@@ -30,7 +30,8 @@ func shares(t *testing.T, actions string) map[string]int {
 func TestMultipath(t *testing.T) {
 	for _, fields := range []string{"eth_src", "symmetric_l4", "symmetric_l3l4", "symmetric_l3l4+udp", "nw_src", "symmetric_l3"} {
 		for _, algorithm := range []string{"modulo_n", "hash_threshold", "hrw", "iter_hash"} {
-			// links 0 to 3 become the ports 0 to 3; there are ports 1 to 3
+			// The number of the link becomes the output port. Links are 0 to 3, of which the ports 1
+			// to 3 exist.
 			counts := shares(t, fmt.Sprintf("multipath(%s,7,%s,4,0,reg0[0..15]),output:reg0[0..15]", fields, algorithm))
 			if len(counts) != 4 {
 				t.Errorf("%s %s: results %v", fields, algorithm, counts)
@@ -44,9 +45,8 @@ func TestMultipath(t *testing.T) {
 	}
 }
 
-// All connections of one address have the same link if only the address is hashed. Both
-// directions of a connection have the same link if the fields are symmetric. Another
-// basis gives other links.
+// If only the address is hashed, all connections of one address have the same link. Both directions
+// of a connection have the same link if the fields are symmetric. Another basis gives other links.
 func TestMultipathFields(t *testing.T) {
 	link := func(spec, frame string) string {
 		p := pipelineOf(t, "actions=multipath("+spec+",modulo_n,64,0,reg0[0..5]),load:1->reg0[7],output:reg0[0..15]")
@@ -80,7 +80,7 @@ func TestMultipathFields(t *testing.T) {
 	}
 }
 
-// hrw moves only the connections of links that come or go; so does iter_hash while the
+// If a link comes or goes, hrw moves only connections of this link. iter_hash does the same while the
 // number of links stays below the modulus.
 func TestLinksMoveFewConnections(t *testing.T) {
 	for _, algorithm := range []string{"hrw", "iter_hash"} {

@@ -12,7 +12,7 @@ import (
 	"weft/openflow/openflowtest"
 )
 
-// mirrored gives the environment mirrors, and reserves their outputs.
+// mirrored adds mirrors to the environment, and makes their outputs carry nothing else.
 func (e *fakeEnv) mirrored(list ...Mirror) *fakeEnv {
 	e.mirrors = nil
 	for i := range list {
@@ -86,7 +86,7 @@ func TestMirrors(t *testing.T) {
 	}
 }
 
-// A copy has at most snaplen bytes, and the flow's own outputs have all.
+// A copy has at most snaplen bytes. The outputs of flows have all bytes.
 func TestMirrorSnaplen(t *testing.T) {
 	env := newEnv().mirrored(Mirror{All: true, Output: 4, Snaplen: 64})
 	k := keyOfText(t, "in_port=1")
@@ -96,7 +96,7 @@ func TestMirrorSnaplen(t *testing.T) {
 	}
 }
 
-// Each bridge on a frame's way has mirrors of its own.
+// A frame that crosses several bridges is copied by the mirrors of each.
 func TestMirrorsBehindAPatchPort(t *testing.T) {
 	r := newBridgeRig(t)
 	r.add(0, "actions=2,4")
@@ -121,7 +121,7 @@ func TestMirrorsBehindCT(t *testing.T) {
 	}
 }
 
-// randomMirrors gives the environment mirrors with port 4 as their output.
+// randomMirrors adds random mirrors to the environment, with port 4 as their output.
 func randomMirrors(r *rand.Rand, env *fakeEnv) {
 	var list []Mirror
 	for range 1 + r.IntN(3) {

@@ -25,7 +25,8 @@ import (
 //	5: operator's vxlan port of VNI 1    6: no VNI    9: tunnel of weft-central
 func networkEnv(flood bool) *fakeEnv { return networkEnvOf(0, flood) }
 
-// networkEnvOf is networkEnv with a table of at most limit learned addresses; 0: the default.
+// networkEnvOf is like networkEnv, but its table has room for "limit" learned addresses; 0: the
+// default.
 func networkEnvOf(limit int, flood bool) *fakeEnv {
 	env := &fakeEnv{macs: fdb.New(limit, 0), ports: []PortInfo{
 		{No: 1, Name: "a", Central: true, InVNI: true, VNI: 1}, {No: 2, Name: "b", Central: true, InVNI: true, VNI: 1},
@@ -252,8 +253,8 @@ func TestTraceNamesThePlace(t *testing.T) {
 	}
 }
 
-// CentralTable accepts no change by an operator, comes after table 0, and gets only
-// frames of declared ports.
+// An operator cannot change CentralTable. It comes after table 0, and only frames of declared ports
+// reach it.
 func TestCentralTable(t *testing.T) {
 	p := centralPipeline(t)
 	const belongs = "table=250: belongs to weft-central; expected another table"

@@ -8,8 +8,8 @@ import (
 	"weft/internal/share"
 )
 
-// Two workers miss frames with the same options at the same time. The first one finds that its
-// flow does not look at the options; the megaflow of the other one still needs them.
+// Two workers miss frames with the same options at the same time. The first translation does not need
+// the options and calls Forget. The megaflow of the other translation still needs them.
 func TestForgetKeepsOptionsOfAnotherMiss(t *testing.T) {
 	table := NewOptionTable()
 	raw := []byte{1, 2, 0, 1, 0, 0, 0, 1}

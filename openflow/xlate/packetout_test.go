@@ -53,7 +53,7 @@ func TestExecute(t *testing.T) {
 			t.Errorf("%s: %v", c.text, err)
 			continue
 		}
-		for _, octet := range po.Frame[:6] { // the caller adds the frame's own fields
+		for _, octet := range po.Frame[:6] { // this test adds the frame's own fields, as the callers of Execute do
 			po.Flow[flowtable.WEthDst] = po.Flow[flowtable.WEthDst]<<8 | uint64(octet)<<16
 		}
 		got, err := Execute(p, po.Actions, &po.Flow, env)

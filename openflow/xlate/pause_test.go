@@ -56,8 +56,8 @@ func pauses(t *testing.T, p *ofproto.Tables, frame string) (steps []string, note
 	return nil, nil
 }
 
-// NXT_RESUME executes everything that a controller action with pause has cut off: the
-// rest of its list, of the lists around it, and the action set, with registers and stack.
+// NXT_RESUME executes everything that controller(pause) has cut off: the rest of its list, the rests
+// of the lists around it, and the action set. Registers and stack are as before.
 func TestPause(t *testing.T) {
 	const controller = "controller(max_len=65535)"
 	for _, tt := range []struct {
@@ -95,8 +95,8 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// The message of a paused frame names the flow of the action, also of one that
-// NXT_RESUME executes, and carries the whole frame.
+// The message of a paused frame carries the whole frame and names the flow that has paused it. It
+// does so even if NXT_RESUME has executed the action.
 func TestPauseNamesItsFlow(t *testing.T) {
 	p := pipelineOf(t, "cookie=1,actions=resubmit(,1),controller(userdata=02)", "table=1,cookie=9,actions=controller(pause,userdata=01,id=7,max_len=60),2")
 	steps, notes := pauses(t, p, "in_port=3")
@@ -109,8 +109,8 @@ func TestPauseNamesItsFlow(t *testing.T) {
 	}
 }
 
-// A continuation that does not fit the pipeline is refused as stale. A continuation with a
-// loop ends.
+// A continuation that does not fit the pipeline is refused as stale. A continuation with a loop ends
+// at a limit.
 func TestResumeRefusals(t *testing.T) {
 	p := pipelineOf(t, "actions=drop")
 	var flow openflow.Flow

@@ -18,13 +18,13 @@ import (
 	"weft/packet"
 )
 
-// groupPort is a port of the twin: port number 1 to 3 of host 0 or 1. Its MAC address ends with
-// its index + 1, and so do its IP addresses.
+// groupPort is a port in the reference model. Ports 0 to 2 are on host 0, ports 3 to 5 on host 1. The
+// last byte of the port's MAC address and of its IP addresses is its index + 1.
 type groupPort struct {
 	index  int
 	groups []string // nil: no groups
 	rules  []PolicyRule
-	sender map[groupConn]int // what its zone knows: who began a connection
+	sender map[groupConn]int // the connections in the zone of the port, with the port that began each
 }
 
 func (p *groupPort) host() int { return p.index / 3 }
@@ -32,7 +32,7 @@ func (p *groupPort) number() uint32 {
 	return uint32(p.index%3 + 1)
 }
 
-// groupConn is a connection, the same for both directions.
+// groupConn identifies a connection. Both directions have the same value.
 type groupConn struct {
 	low, high         int // indexes of the ports
 	protocol          string
@@ -67,7 +67,7 @@ func groupAddr(index int, v6 bool) netip.Addr {
 
 var groupProtocols = map[string]uint8{"tcp": 6, "udp": 17, "icmp": 1, "icmp6": 58}
 
-// groupFleet is two hosts with three ports each, whose connections a map tracks.
+// groupFleet has two hosts with three ports each. Maps track their connections.
 type groupFleet struct {
 	t     *testing.T
 	p     *ofproto.Tables
@@ -76,14 +76,15 @@ type groupFleet struct {
 	// megaflows of each host since the last change
 	megaflows [2][]Translation
 	keys      [2][]flowtable.Key
-	// conns has the sender of the first packet by host, zone and connection; replied has those
-	// with a reply.
+	// conns has the sender of a connection's first packet, by host, zone and connection. replied is
+	// true for connections with a reply.
 	conns   map[string]int
 	replied map[string]bool
 }
 
-// plainly decides about a frame as the declaration reads: both ends ask the rules about the
-// connection's first packet, each by what it knows of the connection.
+// plainly is the reference: it decides about a frame directly by the declared rules. Both ends of the
+// connection check their rules against its first packet, each by what its own zone knows about the
+// connection.
 func (g *groupFleet) plainly(f *groupFrame) bool {
 	conn := f.conn()
 	for _, end := range []int{f.from, f.to} {
@@ -95,7 +96,7 @@ func (g *groupFleet) plainly(f *groupFrame) bool {
 		if !known {
 			first = f.from
 			if f.protocol == "icmp" && f.target == 0 {
-				return false // a reply begins nothing
+				return false // a reply begins no connection
 			}
 		}
 		peer, port := f.from+f.to-end, f.target
@@ -255,7 +256,8 @@ func (f *groupFrame) icmpType() uint16 {
 	return 129
 }
 
-// delivered translates a frame at its hosts and reports whether its receiver gets it.
+// delivered translates a frame at the sender's host and, if it goes there, at the receiver's. It
+// reports whether the receiver gets the frame.
 func (g *groupFleet) delivered(f *groupFrame) bool {
 	host := g.ports[f.from].host()
 	k := g.key(f, host, false)
@@ -314,7 +316,7 @@ func sameUnder(a, b, mask *flowtable.Key) bool {
 	return true
 }
 
-// track plays the connection tracker: it sets the ct_* fields of the key.
+// track stands in for the connection tracker: it sets the ct_* fields of the key.
 func (g *groupFleet) track(f *groupFrame, host int, a *flowtable.Action, k *flowtable.Key) {
 	id := fmt.Sprint(host, a.U16, f.conn())
 	first, known := g.conns[id]
@@ -357,9 +359,8 @@ func (g *groupFleet) track(f *groupFrame, host int, a *flowtable.Action, k *flow
 	words[4], words[5], words[6], words[7] = from[0], from[1], to[0], to[1]
 }
 
-// Random frames between ports with random groups on two hosts are delivered exactly if the
-// declaration, read plainly, allows them, also after the rules have changed under their
-// connections.
+// Random frames between ports with random groups on two hosts are delivered exactly if the method
+// plainly allows them. This holds for established connections too, after a change of the rules.
 func TestGroupsAgainstThePlainDeclaration(t *testing.T) {
 	const declarations, frames = 20, 120
 	delivered, refused := 0, 0
@@ -387,8 +388,8 @@ func TestGroupsAgainstThePlainDeclaration(t *testing.T) {
 	}
 }
 
-// What needs no connection: neighbour discovery and ARP pass, other frames that are not IP do not,
-// multicast follows the rules by itself.
+// Some frames have no connection. ARP and neighbour discovery pass, other frames that are not IP do
+// not, and the rules decide about each multicast frame.
 func TestGroupsAndFramesWithoutConnections(t *testing.T) {
 	p := centralPipeline(t)
 	for _, c := range []struct{ name, frame, want string }{
@@ -412,7 +413,7 @@ func TestGroupsAndFramesWithoutConnections(t *testing.T) {
 	}
 }
 
-// A frame between ports without groups has no part in this: one look-up, no tracking.
+// A frame between ports without groups needs one look-up and is not tracked.
 func TestPortsWithoutGroupsAreNotTracked(t *testing.T) {
 	p, env := centralPipeline(t), &recircEnv{networkEnv(false), NewRecircTable()}
 	env.ports[2].Policy = &Policy{}

@@ -24,7 +24,7 @@ type fakeEnv struct {
 	// exporters are the ports of kind PortExporter.
 	exporters []PortInfo
 	bridges   []fakeBridge // nil: one bridge
-	options   [][]byte     // Geneve options of the hashes 1, 2 and so on; nil: no Geneve port
+	options   [][]byte     // Geneve options; their hash is index + 1; nil: no Geneve port
 }
 
 type fakeBridge struct {

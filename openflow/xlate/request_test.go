@@ -23,8 +23,8 @@ func servedEnv() *fakeEnv {
 	return env
 }
 
-// A request of DHCP is taken by the host itself, in the network with services only. Other frames go
-// where they went, and their megaflows do not match ports of UDP unless they are broadcasts.
+// The host itself takes a DHCP request, but only in a network with services. Services do not change
+// where other frames go. Megaflows of other frames match UDP ports only for broadcasts.
 func TestRequests(t *testing.T) {
 	p, env := centralPipeline(t), servedEnv()
 	const dhcp = "udp,nw_src=0.0.0.0,nw_dst=255.255.255.255,tp_src=68,tp_dst=67,dl_src=00:00:00:00:00:01,"

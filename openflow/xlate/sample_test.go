@@ -15,7 +15,7 @@ import (
 	"weft/openflow/openflowtest"
 )
 
-// exporting gives the environment exporters, with numbers from 100 on.
+// exporting adds exporters to the environment, as ports with numbers from 100 on.
 func (e *fakeEnv) exporting(list ...Exporter) *fakeEnv {
 	e.exporters = nil
 	for i := range list {
@@ -87,8 +87,8 @@ func TestExporters(t *testing.T) {
 	}
 }
 
-// A frame that is looked up again is not sampled again on arrival, and its first samples do not
-// know its outputs.
+// A frame that is looked up again is not sampled again as an arriving frame. The number of its
+// outputs is unknown in the samples of the first look-up.
 func TestExportersBehindCT(t *testing.T) {
 	r := newBridgeRig(t)
 	r.add(0, "ct_state=-trk,ip,actions=ct(table=1)", "table=1,actions=2")

@@ -83,8 +83,8 @@ func TestAddressesAreLearnedBySegment(t *testing.T) {
 			t.Errorf("from %s to an address of both VNIs: %v, want %v", c.from, got, c.want)
 		}
 	}
-	// VNI 2 uses an address of VNI 1, but frames from a port without a VNI still reach
-	// VNI 1. VNI 2 cannot take an address of a port without a VNI either.
+	// An address of VNI 1 now also sends in VNI 2, but frames to it from a port without a VNI still
+	// go to VNI 1. VNI 2 cannot take an address of a port without a VNI either.
 	send("31", "5", "1")
 	if got := send("22", "5", "1"); !slices.Equal(got, []uint32{21, 31, 42}) {
 		t.Errorf("a frame with an address of another segment reaches %v", got)

@@ -13,9 +13,9 @@ import (
 
 var recircID = regexp.MustCompile(`recirc\(0x[0-9a-f]+\)`)
 
-// Pushes copy the fields that Open vSwitch and OpenFlow 1.3 specify. Actions that need the
-// headers behind a pop, and pushes and pops within a clone or a bucket, go on after a
-// second look-up.
+// Pushes copy the fields that Open vSwitch and OpenFlow 1.3 specify. Actions that need the headers
+// that a pop reveals are executed after a second look-up. So are pushes and pops within a clone or a
+// bucket.
 func TestPushAndPop(t *testing.T) {
 	const v4 = "in_port=1,tcp,nw_src=10.0.0.1,nw_tos=32,nw_ttl=7,tp_dst=80"
 	for _, c := range []struct{ frame, actions, want string }{
@@ -64,7 +64,8 @@ func TestPushAndPop(t *testing.T) {
 	}
 }
 
-// The second translation executes the actions behind a pop, its action set and its tables.
+// The translation of the second look-up executes the actions after a pop, the action set, and the
+// tables of goto_table.
 func TestTranslationGoesOnBehindPop(t *testing.T) {
 	p, env := pipelineOf(t,
 		"mpls,mpls_label=1,actions=set_field:7->reg3,pop_mpls:0x0800,mod_nw_tos:8,resubmit(,2),write_actions(4),goto_table:1",

@@ -12,8 +12,8 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// A mapping that a flow or a group uses stays. A flow whose fields were parsed with another
-// map is refused.
+// A mapping that a flow or a group uses cannot be deleted. A flow whose fields were parsed with
+// another map is refused.
 func TestTLVMapInUse(t *testing.T) {
 	code := func(err error) openflow.ErrorCode {
 		var coded *openflow.CodedError
@@ -53,8 +53,9 @@ func TestTLVMapInUse(t *testing.T) {
 	}
 }
 
-// A group of an open bundle may name a field whose mapping is deleted before the commit. Saved
-// with such a group, the flows that name it would be lost at the next start.
+// While a bundle is open, the mapping of a field in one of its groups may be deleted. The bundle must
+// then be refused: at the next start of control, a saved group of this kind and the flows that name
+// it could not be loaded.
 func TestGroupWithOldMapping(t *testing.T) {
 	p := ofproto.NewTables(ofproto.Limits{})
 	mapTLVs(p)
@@ -77,8 +78,8 @@ func TestGroupWithOldMapping(t *testing.T) {
 	}
 }
 
-// The mapped options of a received frame are sent to the next Geneve tunnel, with the changes
-// of actions. The megaflow then matches all options of the frame.
+// The mapped options of a received frame are sent to the next Geneve tunnel, as actions have changed
+// them. The megaflow then matches all options of the frame.
 func TestOptionsGoAlong(t *testing.T) {
 	env := newEnv()
 	env.setEncaps()
@@ -101,7 +102,7 @@ func TestOptionsGoAlong(t *testing.T) {
 			t.Fatal(err)
 		}
 		k := keyOfText(t, "in_port=1,tun_dst=192.0.2.9")
-		k[flowtable.WTunOpts] = 1 // of Options
+		k[flowtable.WTunOpts] = 1 // hash of the first of the environment's options
 		tr := Translate(p, &k, env)
 		if got := openflow.FormatDatapathActions(tr.Actions, nil); !strings.HasPrefix(got, l.want) {
 			t.Errorf("%s: %s, want %s", l.actions, got, l.want)

@@ -43,8 +43,8 @@ table=5,ip,actions=clone(ct(commit,nat(src=192.0.2.1-192.0.2.9:80-90,random)),3)
 table=6,ip,actions=mod_nw_src:10.9.9.9,ct(commit,nat),3,mod_nw_dst:10.8.8.8,4
 `
 
-// Translation ends at ct. If the second look-up misses, another translation continues
-// with registers, tunnel fields and ct_* fields.
+// A translation ends at ct. If the frame's second look-up misses, another translation continues with
+// the same registers and tunnel fields, and with the ct_* fields of the connection.
 func TestTranslationGoesOnBehindCT(t *testing.T) {
 	p, env := pipelineOf(t, strings.Split(strings.TrimSpace(trackFlows), "\n")...), newRecircEnv()
 	k := frameKey(t, "in_port=1,tcp,nw_src=10.0.0.1,tp_dst=80")

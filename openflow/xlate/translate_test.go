@@ -284,8 +284,8 @@ func TestNormalLearnsAndForwards(t *testing.T) {
 	}
 }
 
-// A translation has a budget of steps. A frame beyond it is counted as such. A pipeline with
-// 30 actions for each of the most resubmits is within the budget.
+// A translation has a budget of steps (maxSteps). A frame that needs more is counted as DropBudget. A
+// pipeline with maxResubmits resubmits and 30 actions for each stays within the budget.
 func TestTranslationBudget(t *testing.T) {
 	resubmits, k := strings.Repeat("resubmit(,1),", maxResubmits-1), keyOfText(t, "in_port=1")
 	for _, c := range []struct {

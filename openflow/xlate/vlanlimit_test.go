@@ -13,12 +13,13 @@ import (
 	"weft/packet"
 )
 
-// oneTagEnv is a fakeEnv whose flows see one VLAN tag.
+// oneTagEnv is a fakeEnv whose VLANLimit is 1, so that flows see one VLAN tag.
 type oneTagEnv struct{ *fakeEnv }
 
 func (oneTagEnv) VLANLimit() int { return 1 }
 
-// hideInnerTag returns the key that flows see of a frame with the key k.
+// hideInnerTag returns the key of a frame as flows that see one VLAN tag see it. k is the frame's own
+// key.
 func hideInnerTag(k flowtable.Key) flowtable.Key {
 	if k.InnerTCI() == 0 {
 		return k
@@ -30,9 +31,9 @@ func hideInnerTag(k flowtable.Key) flowtable.Key {
 	return seen
 }
 
-// A frame of two tags is to flows that see one tag what a frame without the second tag and
-// without other headers is to all flows. The test compares the translation with the interpreter,
-// for the translated frame and for others that the megaflow matches.
+// With a VLAN limit of 1, a frame with two tags is translated like a frame without the second tag and
+// without later headers. The test compares the translation with the interpreter, for the translated
+// frame and for others that the megaflow matches.
 func TestVLANLimit(t *testing.T) {
 	r := rand.New(rand.NewPCG(33, 1))
 	pipelines := []string{
