@@ -206,7 +206,7 @@ func (l *LocalPort) key() string {
 	return l.Name
 }
 
-// PortsChanged implements Events.
+// PortsChanged implements Events. It wakes up watchPorts.
 func (a *Agent) PortsChanged() { loop.Notify(a.portsChanged) }
 
 // Seen implements Events. The first frame of a port completes the port's move to this
@@ -237,7 +237,8 @@ func attachOf(port string, heard bool) *wire.FromHost {
 	return &wire.FromHost{Message: &wire.FromHost_Attach{Attach: &wire.Attach{Port: port, Seen: heard}}}
 }
 
-// Ask implements Events.
+// Ask implements Events. It returns false if no answer will come, for example because the agent knows
+// no network with this VNI.
 func (a *Agent) Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -15,7 +15,7 @@ type batch struct {
 	nets      []Net
 	ports     []Port
 	removed   map[addressKey]int64 // generation of each removed address
-	addresses []Address            // noMAC marks void elements
+	addresses []Address            // elements with MAC noMAC do not count
 	index     map[addressKey]int   // index of each address in addresses
 	unknown   []UnknownAddress
 	usual     int // number of addresses of the last batch, at most keptMost

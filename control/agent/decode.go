@@ -94,14 +94,14 @@ type portPlace struct {
 	place
 }
 
-// netReset is a wire.NetReset.
+// netReset is a decoded wire.NetReset.
 type netReset struct {
 	view    *wire.NetView
 	places  []portPlace
 	members []netip.Addr
 }
 
-// netUpdate is a wire.NetUpdate.
+// netUpdate is a decoded wire.NetUpdate.
 type netUpdate struct {
 	net              string
 	deleted          bool
@@ -114,11 +114,11 @@ type netUpdate struct {
 // decoder decodes messages of one hub.
 type decoder struct {
 	net       string              // id of the network of the last update; most updates name the same one
-	places    []portPlace         // of the update that is decoded
+	places    []portPlace         // places of the update that is decoded
 	removed   []string            // removed ports of the update that is decoded
 	hosts     map[string]string   // host ids that places share
 	ids       []byte              // buffer of the ids of one place
-	addresses [][]byte            // of the place that is decoded
+	addresses [][]byte            // IP addresses of the place that is decoded
 	groups    [][]byte            // group ids of the place that is decoded
 	sets      map[string][]string // lists of group ids that places share, by their concatenation
 }

@@ -136,10 +136,9 @@ func (a *Agent) decide(r recheck, p place, m *wire.Answer, b *batch) {
 	}
 }
 
-// repeatRechecks repeats questions about known places whose answers left open whether
-// the place is still right. It does so after recheckPause. Each message of the hub
-// calls it. The hub sends at least one message in each interval that it promises
-// (wire.Welcome).
+// repeatRechecks repeats questions about known places whose answers left open whether the place is
+// still right. It does so after recheckPause. It is called for each message of the hub. The hub sends
+// at least one message in each interval that it promises (wire.Welcome).
 func (a *Agent) repeatRechecks() {
 	rs := &a.rechecks
 	if len(rs.undecided) == 0 || time.Now().Before(rs.repeatAt) {

@@ -14,10 +14,10 @@ import (
 // resulting changes of the switch.
 type state struct {
 	revision int64
-	host     string // own id
+	host     string // id of this host
 	endpoint netip.Addr
 	nets     map[string]*network   // by id
-	ports    map[string]*localPort // own declared ports, by id
+	ports    map[string]*localPort // declared ports of this host, by id
 }
 
 type network struct {

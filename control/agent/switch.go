@@ -48,11 +48,10 @@ type Net struct {
 	// Flood sends broadcasts and frames to unknown addresses to Members and the local
 	// ports. Without Flood, they go only to the local ports.
 	Flood bool
-	// The switch calls Events.Ask for addresses of this network that it does not know.
-	// Asked decides about the frame if there is no answer. If Asked is true, the switch
-	// drops the frame, because central has addresses that it does not send without a
-	// question. If Asked is false, central sends all addresses by itself, perhaps late,
-	// and the switch treats the frame as one to an unknown address.
+	// Asked decides what happens to a frame to an unknown address if Events.Ask gets no answer. If
+	// Asked is true, the switch drops the frame, because central sends addresses of this network only
+	// on request. If Asked is false, central sends all addresses by itself, perhaps late, and the
+	// switch treats the frame as one to an unknown address.
 	Asked   bool
 	Members []netip.Addr // endpoints of the other hosts, sorted
 	// Services has the settings that this host itself tells the guests of the network; nil: none.
@@ -96,8 +95,8 @@ type RemovedAddress struct {
 	Generation int64 // of the place that is removed
 }
 
-// UnknownAddress is the answer to Events.Ask that nobody has the address. The waiting
-// frames are flooded.
+// UnknownAddress is the answer to Events.Ask that nobody has the address. The switch treats the
+// waiting frames as frames to an unknown address.
 type UnknownAddress struct {
 	VNI uint32
 	MAC uint64 // if IP is invalid

@@ -29,7 +29,7 @@ const (
 	portsInterval = time.Second
 )
 
-// Switch implements agent.Switch.
+// Switch implements agent.Switch with the pipeline and the ports of this control process.
 type Switch struct {
 	configuration *change.Configuration
 	pipeline      *pipeline.Pipeline
@@ -68,7 +68,7 @@ func (f *Switch) Run(ctx context.Context, events agent.Events) {
 	}
 }
 
-// Ports implements agent.Switch.
+// Ports implements agent.Switch: it returns the ports of guests.
 func (f *Switch) Ports() []agent.LocalPort {
 	var list []agent.LocalPort
 	for _, g := range f.ports.Guests() {
@@ -80,7 +80,7 @@ func (f *Switch) Ports() []agent.LocalPort {
 // Trouble implements agent.Switch.
 func (f *Switch) Trouble() string { return f.ports.CentralTrouble() }
 
-// Apply implements agent.Switch.
+// Apply implements agent.Switch. All changes are in one transaction.
 func (f *Switch) Apply(c *agent.Changes) error {
 	return f.configuration.Update(func(tx *change.Tx) error {
 		b := batch{f: f, local: f.declared.local, leases: map[string]*lease.Port{},

@@ -100,7 +100,8 @@ func (p *Port) inform(m *dhcpv4.DHCPv4) ([]byte, Result) {
 	return p.reply(m, dhcpv4.MessageTypeAck, netip.Addr{}), Answered
 }
 
-// clientAddress returns ciaddr, which is invalid if it is 0.0.0.0.
+// clientAddress returns ciaddr, the client's address. It returns an invalid address if ciaddr is
+// 0.0.0.0, multicast or broadcast.
 func clientAddress(m *dhcpv4.DHCPv4) netip.Addr {
 	addr, ok := netip.AddrFromSlice(m.ClientIPAddr.To4())
 	if !ok || addr.IsUnspecified() || addr.IsMulticast() || addr == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {

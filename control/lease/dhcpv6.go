@@ -17,8 +17,8 @@ import (
 // frame.
 const maxIAAddresses = 16
 
-// dhcpv6 answers a message of DHCPv6 (RFC 8415 section 18.3) to the client's address client. The port
-// stands for the client, so its DUID and its IAID do not matter.
+// dhcpv6 answers a DHCPv6 message (RFC 8415 section 18.3) from the link-local address "client". The
+// port identifies the client, so the client's DUID and IAIDs do not matter.
 func (p *Port) dhcpv6(client netip.Addr, payload []byte) ([]byte, Result) {
 	m, err := dhcpv6.MessageFromBytes(payload)
 	if err != nil || !p.Network.DHCPv6 || !p.mayAsk(m) {
@@ -102,8 +102,9 @@ func (p *Port) owns6(addr netip.Addr) bool {
 	return ok && addr.Is6() && slices.Contains(p.Addresses, addr)
 }
 
-// assign answers each identity association of the message. The first one gets all addresses of the port.
-// The others get none. Addresses that a client names and its port does not have end at once.
+// assign answers each identity association of the message. The first one gets all addresses of the
+// port. The others get none. If a client names addresses that its port does not have, they get a
+// lifetime of 0.
 func (p *Port) assign(m, r *dhcpv6.Message) {
 	var own []netip.Addr
 	for _, a := range p.Addresses {

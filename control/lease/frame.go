@@ -26,8 +26,8 @@ type datagram struct {
 	payload []byte
 }
 
-// parse returns the datagram of a whole frame to the server's port of DHCP. Its checksum is not
-// compared: guests leave it to the switch (virtio 1.2 section 5.1.6.2).
+// parse returns the DHCP request in a frame that is not fragmented. ok is false for other frames. The
+// UDP checksum is not compared, because guests leave it to the switch (virtio 1.2 section 5.1.6.2).
 func parse(frame []byte) (d datagram, ok bool) {
 	if len(frame) < ethernetBytes+ipv4Bytes || len(frame) > MaxRequest || binary.BigEndian.Uint16(frame[12:]) != packet.EtherTypeIPv4 {
 		return d, false
@@ -48,7 +48,7 @@ func parse(frame []byte) (d datagram, ok bool) {
 	return d, true
 }
 
-// frame returns a frame from the service's address with a payload for a client of DHCP.
+// frame returns a frame with a DHCP message from the network's address Service to a client.
 func (n *Network) frame(ethDst [6]byte, dst netip.Addr, payload []byte) []byte {
 	b := make([]byte, ethernetBytes+ipv4Bytes+udpBytes, ethernetBytes+ipv4Bytes+udpBytes+len(payload))
 	copy(b, ethDst[:])

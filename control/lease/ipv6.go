@@ -35,8 +35,8 @@ const (
 	AdvertiseSLAAC
 )
 
-// ipv6 answers a router solicitation or a message of DHCPv6. Extension headers are not read: hosts send
-// neither with one.
+// ipv6 answers a router solicitation or a message of DHCPv6. It ignores messages with extension
+// headers, because hosts send neither kind with one.
 func (p *Port) ipv6(frame []byte) ([]byte, Result) {
 	if len(frame) < ethernetBytes+ipv6Bytes || len(frame) > MaxRequest {
 		return nil, Ignored

@@ -23,7 +23,7 @@ import (
 	"weft/packet"
 )
 
-// Network is what the guests of a network are told. It is immutable.
+// Network has the settings that the guests of a network are told. It is immutable.
 type Network struct {
 	Subnets []netip.Prefix
 	// Routers are default routers and DNS name servers, the preferred one first.
@@ -59,7 +59,7 @@ type Result uint8
 const (
 	Answered Result = iota // with addresses or settings
 	Refused                // the guest asked for an address that it does not have (DHCPNAK, NotOnLink)
-	Taken                  // changes nothing: the guest releases or declines an address
+	Taken                  // the guest releases or declines an address, which changes nothing
 	Ignored                // no valid request of the port's own guest, or nothing is declared for it
 	Limited                // the port has reached its limit, or the frame is too long
 	results

@@ -96,7 +96,7 @@ func (t *Table) admit(name string, number uint32, length int, nowNS uint64) (p *
 	return a.port, true
 }
 
-// Counts returns the numbers of requests.
+// Counts returns the numbers of requests by Result.
 func (t *Table) Counts() Counts {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -79,8 +79,8 @@ func (ms *MACs) List(bridge uint8) []api.MAC {
 	return list
 }
 
-// Flush forgets the addresses of the named port, or of all ports of the bridge if name is
-// empty. After it, no frame uses them.
+// Flush forgets the learned addresses of the named port, or of all ports of the bridge if port is
+// empty. When it returns, no frame uses them.
 func (ms *MACs) Flush(bridge uint8, port string) (api.MACsFlushed, error) {
 	return change.Result(ms.configuration, func(tx *change.Tx) (api.MACsFlushed, error) {
 		view := ms.pipeline.View().Of(bridge) // changes only under the configuration lock

@@ -75,7 +75,8 @@ func (pl *Pipeline) AddBridge(tx *change.Tx, number uint8, name string) *Bridge 
 	return b
 }
 
-// place makes present the bridge with the number of b. present is b, or nil to remove the bridge.
+// place puts a bridge at the number of b: the argument "present", which is b, or nil to remove the
+// bridge.
 func (pl *Pipeline) place(b, present *Bridge) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()

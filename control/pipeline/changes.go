@@ -265,7 +265,7 @@ func (b *Bridge) ChangeTLVs(tx *change.Tx, mod *openflow.TLVMod) error {
 // TLVs returns the bridge's TLV map.
 func (b *Bridge) TLVs() *openflow.TLVMap { return b.tables.TLVs() }
 
-// TLVsOf returns the TLV map of a bridge by its number.
+// TLVsOf returns the TLV map of the bridge with this number, or nil if there is no such bridge.
 func (pl *Pipeline) TLVsOf(bridge uint8) *openflow.TLVMap {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()

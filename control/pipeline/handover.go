@@ -84,7 +84,7 @@ func (pl *Pipeline) Workers() *workers.Workers {
 	return pl.workers
 }
 
-// Region returns the counter region, or nil before Load.
+// Region returns the counter region (shared memory that outlives control), or nil before Load.
 func (pl *Pipeline) Region() *counters.Region { return pl.counters }
 
 // AnswerUpcalls starts the goroutines that answer the upcalls of the present workers. When a worker

@@ -34,8 +34,8 @@ const (
 	learnBatch = 256
 )
 
-// learner adds the flows of learn actions. The goroutine of run takes lessons from the
-// queue. Send, for packet-outs, adds flows without the queue.
+// learner adds the flows of learn actions. The goroutine of run takes lessons from the queue.
+// Bridge.Send adds the flows of packet-outs without the queue.
 type learner struct {
 	d       *Pipeline
 	lessons chan lesson
@@ -46,8 +46,8 @@ func newLearner(pl *Pipeline) *learner {
 	return &learner{d: pl, lessons: make(chan lesson, learnQueue)}
 }
 
-// lesson is one item of the queue. It is a frame that waits in a worker until its learn
-// actions have added flows. If the frame was already forwarded, it is only the flows.
+// lesson is one item of the queue. It is a frame that waits in a worker until its learn actions have
+// added flows. If the frame was already forwarded, the lesson has only the flows.
 type lesson struct {
 	flows   []openflow.FlowMod // if workers is nil
 	workers *workers.Workers   // nil: no frame waits
@@ -211,8 +211,8 @@ func (l *learner) forward(_ *change.Tx, frames []taughtFrame, now uint64) {
 		if w != pl.workers {
 			continue
 		}
-		// A translation that depends on addresses waits for the next frame, because
-		// another miss may be changing them.
+		// If the translation depends on addresses, another miss may be changing them now. The next
+		// frame then installs the megaflow.
 		if t := xlate.Translate(pl.tables, key, env); len(t.Addresses) == 0 && !t.Question.Valid() {
 			m := new(megaflows.Megaflow)
 			pl.setMegaflow(m, key, &t, now)

@@ -26,8 +26,8 @@ func (pl *Pipeline) LimitRows(emit func(limits.Row)) {
 	emit(limits.Row{Name: "controller_notes", Unit: "entries", Holder: limits.All(), Used: uint64(notes), Limit: xlate.MaxNotes, Evicted: evicted})
 }
 
-// tableLimitRows emits the limit rows of the OpenFlow tables. The API refuses a change
-// that exceeds a limit as a whole.
+// tableLimitRows emits the limit rows of the OpenFlow tables. A change that exceeds a limit is
+// refused as a whole.
 func (pl *Pipeline) tableLimitRows(emit func(limits.Row)) {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()

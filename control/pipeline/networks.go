@@ -110,8 +110,9 @@ type Declared interface {
 	Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool
 }
 
-// AnswerQuestions treats waiting frames to the absent addresses, which nobody has, like frames to
-// unknown addresses. It resumes frames to addresses that the switch knows now.
+// AnswerQuestions ends the wait of held frames for answers of weft-central. It resumes frames to
+// addresses that the switch knows now. It treats frames to the absent addresses, which nobody has,
+// like frames to unknown addresses.
 func (pl *Pipeline) AnswerQuestions(absent []fdb.Question) { pl.questions.Answer(absent) }
 
 // ForgetSeen makes the next frame of the port count as its first frame.

@@ -216,7 +216,7 @@ func (o *offloads) pause(change int) {
 }
 
 // Offloaded returns the numbers of megaflows and of connections of a port that run in the kernel. A
-// connection counts for each direction.
+// connection counts once for each direction.
 func (pl *Pipeline) Offloaded(number uint32) (flows, connections int) {
 	o := &pl.offloads
 	o.mu.Lock()
@@ -281,7 +281,7 @@ func outputOf(m *megaflows.Megaflow) uint32 {
 	return to.Port
 }
 
-// install makes megaflow m run in the kernel if the kernel can.
+// install makes megaflow m run in the kernel if the kernel can execute it.
 func (o *offloads) install(m *megaflows.Megaflow) {
 	rewrite, to, known := offload.Plan(m.Actions)
 	if !known || m.MustAsk || m.Brief {

@@ -136,8 +136,8 @@ func (pl recovery) adopt(slot uint32) bool {
 		Slot: slot, Actions: actions, Generation: generation,
 		MadeNS: clock.Monotonic(), UsedNS: usedNS, Owner: megaflows.OwnerOf(&key),
 	}
-	// The counter region does not have all rules of the megaflow. The counts go to the
-	// rules of the new translation.
+	// The counter region has no room for all rules of this megaflow, so the method credit has skipped
+	// it. Its counts go to the rules of the new translation.
 	if s.RuleCount > counters.SlotRules {
 		t := t
 		pl.setRules(m, &t)

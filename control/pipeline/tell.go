@@ -47,7 +47,7 @@ func (pl *Pipeline) tell(tx *change.Tx, flows *ofproto.Changes) {
 	})
 }
 
-// report reports a change of flows to the monitors.
+// report passes a change of flows to the monitors, one event for each flow.
 func (pl *Pipeline) report(tx *change.Tx, c *ofproto.Changes) {
 	now, list := time.Now(), slices.Concat(c.Removed, c.Modified, c.Added)
 	pl.InTurns(tx, len(list), func(i int) {

@@ -22,11 +22,11 @@ const missBatch = 32
 // upcallSetup has the functions that receive upcalls. One goroutine for each worker calls
 // them.
 type upcallSetup struct {
-	// Miss answers misses of the worker with this number, the first ones if all would take
-	// too long, and at least one. It appends the time that each answered one took in
-	// nanoseconds to costs. misses is valid until Miss returns.
+	// Miss answers misses of one worker, in order. If they take too long, it may stop before the last
+	// one, but it answers at least one. For each answered miss it appends the nanoseconds that it
+	// took to costs, and returns costs. misses is valid until Miss returns.
 	Miss func(worker int, misses []datapath.Upcall, costs []uint64) []uint64
-	// Other takes an upcall of another kind.
+	// Other handles an upcall that is not a miss.
 	Other func(worker int, up datapath.Upcall)
 	Log   *slog.Logger
 }

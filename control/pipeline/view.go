@@ -39,7 +39,7 @@ type View struct {
 	centralTunnel *xlate.PortInfo
 
 	whole   *View
-	bridges map[uint8]*View // of the view of all; nil: only the first bridge has ports
+	bridges map[uint8]*View // by number, in the view of all ports; nil: only the first bridge has ports
 }
 
 // NewView makes the view of all ports, which are sorted by bridge and number. udpPort has
@@ -94,7 +94,7 @@ func newView(infos []xlate.PortInfo, udpPort map[uint32]uint16) *View {
 	return v
 }
 
-// Of returns the view of one bridge.
+// Of returns the view of one bridge. It is empty for a bridge without ports.
 func (v *View) Of(bridge uint8) *View {
 	if v.whole.bridges == nil && bridge == 0 {
 		return v.whole
@@ -138,8 +138,8 @@ func (v *View) DatapathByName(name string) (uint32, bool) {
 	return info.At(), ok
 }
 
-// InFlows returns the number in flows of the port that has this number in the data
-// path.
+// InFlows returns the number in flows of the port that has this number in the data path. It returns
+// the argument if there is no such port.
 func (v *View) InFlows(datapath uint32) uint32 {
 	if info, ok := v.byDatapath[datapath]; ok {
 		return info.No
@@ -262,8 +262,8 @@ func (t *Tracer) KeepOptions(raw []byte) uint64 {
 	return hash
 }
 
-// Tracing calls fn with a Tracer, the present view of the bridge, and the names of all
-// ports that words selects. The tables do not change during the call.
+// Tracing calls fn with a Tracer, the present view of the bridge, and the names of the ports of all
+// bridges. If words selects numbers, there are no names. The tables do not change during the call.
 func (b *Bridge) Tracing(words PortWords, fn func(t *Tracer, view *View, names openflow.Names)) {
 	pl := b.pl
 	pl.mu.RLock()

@@ -23,9 +23,9 @@ type check uint8
 
 const (
 	checkNone check = iota
-	// checkSent: the rules of the input port decide whether normal forwards the frame.
+	// checkSent means that the rules of the input port decide whether normal forwards the frame.
 	checkSent
-	// checkDelivered: the rules of an output port decide whether it gets the frame.
+	// checkDelivered means that the rules of an output port decide whether it gets the frame.
 	checkDelivered
 )
 

@@ -118,7 +118,7 @@ func (n *ControllerNote) ReasonCode() uint8 {
 	return (&openflow.Controller{Reason: n.Reason}).ReasonCode()
 }
 
-// Noter is an Env that stores notes.
+// Noter is an Env that stores ControllerNotes.
 type Noter interface {
 	// StoreNote stores the note and returns its number.
 	StoreNote(n *ControllerNote) uint32

@@ -12,7 +12,7 @@ import (
 // PortKind says what is behind a port, and so how translations treat the port.
 type PortKind uint8
 
-// Kinds of port.
+// Values of PortKind.
 const (
 	// PortNormal is a port for frames without a tunnel header, such as vhost-user and
 	// tap.
@@ -39,7 +39,7 @@ func (k PortKind) Hidden() bool { return k == PortMirror || k == PortExporter }
 // Encap is the encapsulation of a PortTunnel.
 type Encap uint8
 
-// Encapsulations.
+// Values of Encap, with the tunnel fields that flows can set for each.
 const (
 	EncapVXLAN  Encap = iota // RFC 7348; without further tunnel fields
 	EncapGBP                 // VXLAN with tun_gbp_id and tun_gbp_flags
@@ -48,7 +48,7 @@ const (
 	EncapGRE                 // GRE and ERSPAN, whose key of 32 bits replaces the VNI; without further tunnel fields
 )
 
-// PortInfo is a port's configuration for translation.
+// PortInfo is the configuration of a port, as far as translations need it.
 type PortInfo struct {
 	No uint32 // OpenFlow port number, in the port's bridge
 	// Datapath is the port's number in the data path; 0: it is equal to the field No,
@@ -105,9 +105,9 @@ type PortInfo struct {
 	LACP bool
 	// Members is the state of a PortBond, which selects a member for each frame.
 	Members *Bond
-	// Mirror is what a PortMirror copies.
+	// Mirror says which frames a PortMirror copies, and where to.
 	Mirror *Mirror
-	// Exporter is what a PortExporter samples.
+	// Exporter says which frames a PortExporter samples.
 	Exporter *Exporter
 	// MirrorOut is true for the output of a mirror, which has no other traffic.
 	MirrorOut bool
@@ -132,7 +132,7 @@ type PortInfo struct {
 	Lost []netip.Addr
 }
 
-// At returns the port's number in the data path.
+// At returns the port's number in the data path: Datapath or, if that is 0, No.
 func (p *PortInfo) At() uint32 {
 	if p.Datapath != 0 {
 		return p.Datapath
@@ -174,7 +174,8 @@ type Env interface {
 	// learned the MAC address, for a port with Remotes. It returns an invalid address if
 	// the remote is unknown.
 	VTEP(s fdb.Segment, vlan uint16, mac uint64) netip.Addr
-	// Neighbour returns the MAC address that a host has announced for ip.
+	// Neighbour returns the MAC address that a host has announced for ip, by ARP or neighbour
+	// discovery.
 	Neighbour(s fdb.Segment, vlan uint16, ip netip.Addr) (mac uint64, ok bool)
 	Networks
 }

@@ -141,7 +141,7 @@ func linkHash(s *openflow.LinkSpec, f *openflow.Flow) uint32 {
 	return uint32(mix64(h))
 }
 
-// linkOf returns the number of the link that multipath chooses.
+// linkOf returns the number of the link that multipath selects, 0 to s.MaxLink.
 func linkOf(s *openflow.LinkSpec, f *openflow.Flow) uint16 {
 	hash, links := linkHash(s, f), uint32(s.MaxLink)+1
 	const manyLinks = 64 // hrw hashes each link; with more links it becomes iter_hash, as in Open vSwitch

@@ -7,7 +7,7 @@ import (
 	"weft/openflow/fdb"
 )
 
-// segment returns the segment of a frame that arrived on port.
+// segment returns the segment (fdb.Segment) of a frame that arrived on port: its bridge and VNI.
 func (x *xlate) segment(port *PortInfo) fdb.Segment {
 	trunk := fdb.TrunkOf(x.p.Bridge())
 	switch {

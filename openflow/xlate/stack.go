@@ -19,7 +19,7 @@ const (
 	maxFrozenStack = 1 << 10
 )
 
-// stacked is a value on the stack.
+// stacked is a value that the action push has put on the stack.
 type stacked struct {
 	v    openflow.Value128
 	bits uint8

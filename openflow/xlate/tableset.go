@@ -5,7 +5,7 @@ package xlate
 // TableSet is a set of OpenFlow table numbers, with one bit for each.
 type TableSet [4]uint64
 
-// Add adds a table to the set.
+// Add adds the table with this number.
 func (s *TableSet) Add(table uint8) { s[table/64] |= 1 << (table % 64) }
 
 // Meets reports whether the sets have a table in common.

@@ -60,7 +60,7 @@ func (s *tagStack) push(t tag) bool {
 	return true
 }
 
-// present returns the tags that exist.
+// present returns the tags that are not missing, outermost first. It stores them in buf.
 func (s *tagStack) present(buf *[maxTags]tag) []tag {
 	n := 0
 	for _, t := range s.t[:s.n] {
@@ -84,14 +84,14 @@ func (x *xlate) lookTag(t *tag, bits uint16) {
 	}
 }
 
-// tagged reports whether the frame has a VLAN tag.
+// tagged reports whether the frame has a VLAN tag. The megaflow then matches this fact.
 func (x *xlate) tagged() bool {
 	t := x.tags.tag(0)
 	x.lookTag(t, flowtable.VLANPresent)
 	return t.tci&flowtable.VLANPresent != 0
 }
 
-// syncTags copies the two outermost tags to the flow.
+// syncTags copies the two outermost tags to their bits in x.flow, after a change of x.tags.
 func (x *xlate) syncTags() {
 	x.flow[flowtable.WEthSrc] = x.flow[flowtable.WEthSrc]&^flowtable.VLANTCI | uint64(x.tags.tag(0).tci)
 	x.flow[flowtable.WIP] = x.flow[flowtable.WIP]&^(flowtable.VLANTCI<<flowtable.InnerTCIShift) | uint64(x.tags.tag(1).tci)<<flowtable.InnerTCIShift

@@ -340,7 +340,8 @@ const (
 	fragmentBits = (flowtable.FragAny | flowtable.FragLater) << flowtable.FragShift
 )
 
-// noteOf returns the remark on a look-up through a conjunction.
+// noteOf returns the remark of a trace on a look-up that has found a flow through conjunction conj;
+// 0: none.
 func noteOf(conj uint32) string {
 	if conj == 0 {
 		return ""

@@ -10,8 +10,8 @@ import (
 	"weft/packet"
 )
 
-// Translation is a megaflow with its side effects. It points to rules and groups of
-// the pipeline.
+// Translation is a megaflow and the side effects of its frames, such as learned addresses. It points
+// to rules and groups of the tables.
 type Translation struct {
 	// Mask has the bits of the key on which the result depends. All keys that agree on
 	// these bits have an equal Translation, except that Mask itself may differ.

@@ -19,17 +19,17 @@ type VLANMode uint8
 // Modes of a port. A VLAN is identified by its VID. Frames without a tag, and frames
 // with a tag of VID 0, are in VLAN 0.
 const (
-	// VLANTrunk: the port carries the VLANs in Trunks, with tags.
+	// VLANTrunk means that the port carries the VLANs in Trunks, with tags.
 	VLANTrunk VLANMode = iota
-	// VLANAccess: the port carries the VLAN with number VID, without a tag.
+	// VLANAccess means that the port carries the VLAN with number VID, without a tag.
 	VLANAccess
-	// VLANNativeTagged: like VLANTrunk, but frames that arrive without a VLAN belong to
-	// the VLAN with number VID. The port sends frames of this VLAN with a tag.
+	// VLANNativeTagged is like VLANTrunk, but frames that arrive without a VLAN belong to the VLAN
+	// with number VID. The port sends frames of this VLAN with a tag.
 	VLANNativeTagged
-	// VLANNativeUntagged: like VLANNativeTagged, but the port sends frames of the VLAN
-	// with number VID without a tag.
+	// VLANNativeUntagged is like VLANNativeTagged, but the port sends frames of the VLAN with number
+	// VID without a tag.
 	VLANNativeUntagged
-	// VLANTunnel: every frame that arrives gets an additional outer tag with number VID
+	// VLANTunnel means that every frame that arrives gets an additional outer tag with number VID
 	// (IEEE 802.1Q, "QinQ").
 	VLANTunnel
 )
@@ -47,13 +47,13 @@ type PortVLANs struct {
 	TPID uint16
 }
 
-// VLANSet is a set of VLANs.
+// VLANSet is a set of VLANs, with one bit for each VID.
 type VLANSet [64]uint64
 
-// Add adds a VLAN to the set.
+// Add adds the VLAN with this VID, 0 to 4095.
 func (s *VLANSet) Add(vid uint16) { s[vid>>6&63] |= 1 << (vid & 63) }
 
-// Remove removes a VLAN from the set.
+// Remove removes the VLAN with this VID, 0 to 4095.
 func (s *VLANSet) Remove(vid uint16) { s[vid>>6&63] &^= 1 << (vid & 63) }
 
 // Has reports whether the set contains the VLAN. A nil set contains all.

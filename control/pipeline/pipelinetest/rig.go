@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pipelinetest makes pipelines for tests. The test plays the only worker. Ports
-// have no devices, and the state is on a temporary disk.
+// Package pipelinetest makes pipelines for tests. The test simulates the only worker. Ports have no
+// devices, and the state is on a temporary disk.
 package pipelinetest
 
 import (
@@ -38,7 +38,7 @@ import (
 	"weft/openflow/xlate"
 )
 
-// Rig is a pipeline with one worker, played by the test, and ports without devices.
+// Rig is a pipeline with ports without devices, and with one worker that the test simulates.
 type Rig struct {
 	T             testing.TB
 	dir           string
@@ -75,7 +75,7 @@ func (NoMonitors) TellFlow(time.Time, pipeline.Event, *ofproto.Rule, openflow.Na
 // New returns a Rig with a running control process and a running engine.
 func New(t testing.TB) *Rig { return NewDeclared(t, nil) }
 
-// NewDeclared is New. declared receives the events of declared ports.
+// NewDeclared is like New. declared receives the events of declared ports.
 func NewDeclared(t testing.TB, declared pipeline.Declared) *Rig {
 	t.Helper()
 	f := &Rig{T: t, dir: t.TempDir(), declared: declared}
