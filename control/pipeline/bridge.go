@@ -199,7 +199,7 @@ func (pl *Pipeline) creditPatches(list []xlate.Crossing, packets, bytes uint64) 
 }
 
 // applyLearned adds learned flows to the tables of their bridges. Flows of a removed bridge are
-// ignored. refused is the number of flows beyond a limit.
+// ignored. refused is the number of flows that the tables refused, for example at a limit.
 func (pl *Pipeline) applyLearned(flows []openflow.FlowMod, nowNS uint64) (changes ofproto.Changes, refused int) {
 	for len(flows) > 0 {
 		n := 1

@@ -39,7 +39,7 @@ const (
 type learner struct {
 	d       *Pipeline
 	lessons chan lesson
-	refused atomic.Uint64 // number of learned flows refused at a limit
+	refused atomic.Uint64 // number of learned flows that the tables refused, for example at a limit
 }
 
 func newLearner(pl *Pipeline) *learner {

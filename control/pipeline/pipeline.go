@@ -169,7 +169,7 @@ type Counts struct {
 	Flows, Megaflows, MACs int
 	TableFlows             map[uint8]int // number of flows by table, without empty tables
 	Refused                uint64        // misses executed without a megaflow
-	NotLearned             uint64        // number of learned flows refused at a limit
+	NotLearned             uint64        // number of learned flows that the tables refused
 	Answers                AnswerTimes   // times of answers to misses
 }
 
