@@ -19,7 +19,7 @@ type Group struct {
 
 // GroupRule allows the connections that match all its fields.
 type GroupRule struct {
-	Out      bool         // connections that the port begins; otherwise those to it
+	Out      bool         // the rule allows connections that the port begins; otherwise those to the port
 	Protocol uint8        // of IP; 0: any
 	Ports    []PortRange  // destination ports; none: any
 	ICMPType int          // of the first packet; -1: any

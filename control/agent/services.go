@@ -20,7 +20,7 @@ type Services struct {
 	LeaseS       uint32 // seconds
 	Advertise    string // mode of router advertisements, see wire.Addressing; "": none
 	Routes       []Route
-	MTU          uint32 // bytes of an IP packet; 0: guests are not told
+	MTU          uint32 // largest IP packet in bytes; 0: guests are not told
 }
 
 // Route is a static route that guests are told.

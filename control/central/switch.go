@@ -35,7 +35,7 @@ type Switch struct {
 	pipeline      *pipeline.Pipeline
 	ports         *ports.Ports
 	declared      *Declared
-	groupSets     map[string]*fdb.Groups // by the ids; the configuration lock guards it
+	groupSets     map[string]*fdb.Groups // sets by the ids of their groups; the configuration lock guards it
 }
 
 // NewSwitch returns the switch that the agent programs. pl and ps must have been made with the same

@@ -29,7 +29,7 @@ func (p *Port) dhcpv4(d *datagram) ([]byte, Result) {
 	m, err := dhcpv4.FromBytes(d.payload)
 	switch {
 	case err != nil, m.OpCode != dhcpv4.OpcodeBootRequest, !n.Service.IsValid(),
-		!m.GatewayIPAddr.IsUnspecified(), // a relay agent behind the port would ask for others
+		!m.GatewayIPAddr.IsUnspecified(), // set by a relay agent, which asks for other clients
 		m.HWType != iana.HWTypeEthernet, !slices.Equal(m.ClientHWAddr, p.MAC[:]):
 		return nil, Ignored
 	}

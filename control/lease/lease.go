@@ -30,7 +30,7 @@ type Network struct {
 	Routers, DNS []netip.Addr
 	Routes       []Route // of IPv4, besides the default routers
 	Domain       string
-	MTU          uint16     // bytes of an IP packet; 0: guests are not told
+	MTU          uint16     // largest IP packet in bytes; 0: guests are not told
 	Service      netip.Addr // IPv4 address at which the host answers; invalid: no DHCP
 	ServiceMAC   [6]byte
 	Lease        time.Duration
@@ -78,7 +78,7 @@ func Answer(p *Port, frame []byte) (answer []byte, result Result) {
 		return nil, Ignored
 	}
 	if binary.BigEndian.Uint16(frame[12:]) == packet.EtherTypeIPv6 {
-		if answer, result = p.ipv6(frame); len(answer) > MaxRequest { // the request's own identifiers are too long
+		if answer, result = p.ipv6(frame); len(answer) > MaxRequest { // the answer repeats identifiers of the request, which are too long
 			return nil, Ignored
 		}
 		return answer, result

@@ -39,7 +39,7 @@ func (c Counts) ByResult() map[string]uint64 {
 // account has the declaration of a port, and the token bucket that limits the port's requests.
 type account struct {
 	port    *Port
-	number  uint32 // of the port, 0 before its first request
+	number  uint32 // port number; 0 before the port's first request
 	fullNS  uint64 // see port.TakeToken
 	refused uint64
 }

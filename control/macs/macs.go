@@ -83,7 +83,7 @@ func (ms *MACs) List(bridge uint8) []api.MAC {
 // empty. When it returns, no frame uses them.
 func (ms *MACs) Flush(bridge uint8, port string) (api.MACsFlushed, error) {
 	return change.Result(ms.configuration, func(tx *change.Tx) (api.MACsFlushed, error) {
-		view := ms.pipeline.View().Of(bridge) // changes only under the configuration lock
+		view := ms.pipeline.View().Of(bridge) // the view changes only under the configuration lock
 		flush := func() (n int) {
 			for _, info := range view.Ports() {
 				n += ms.table.Flush(info.At())

@@ -99,7 +99,7 @@ func (pl *Pipeline) place(b, present *Bridge) {
 // commit can save this deletion, it removes the flows, groups and meters from the tables. Otherwise
 // it restores the bridge.
 func (pl *Pipeline) RemoveBridge(tx *change.Tx, b *Bridge) (rows []uint32) {
-	pl.Save(tx) // no write of the bridge's flows comes later
+	pl.Save(tx) // so that no deferred write of the bridge's flows comes later
 	pl.mu.RLock()
 	rows = pl.rules.Rows(b.tables.Select(&openflow.FlowMod{Table: openflow.TableAll}))
 	pl.mu.RUnlock()

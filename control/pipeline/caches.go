@@ -81,7 +81,7 @@ func (pl *Pipeline) evict(_ *change.Tx, list []*megaflows.Megaflow) {
 	gone := list[:0]
 	for part := range slices.Chunk(list, megaflows.PartSlots) { // misses are answered in between
 		gone = append(gone, pl.megaflows.Forget(part, func(m *megaflows.Megaflow) {
-			pl.reclaim(m) // first, so that the worker then takes the last counts of the kernel
+			pl.reclaim(m) // comes first, so that the worker takes the kernel's last counts when it removes the megaflow
 			pl.workers.Broadcast(datapath.AppendCommand(nil, datapath.CmdRemove, m.Slot, nil))
 		})...)
 	}

@@ -227,7 +227,7 @@ func (b *Bridge) Configure(tx *change.Tx, table int, set func(*ofproto.TableConf
 	}
 	var configs [openflow.Tables]ofproto.TableConfig
 	for t := range configs {
-		configs[t], _ = b.tables.Config(uint8(t)) // changes only under the configuration lock
+		configs[t], _ = b.tables.Config(uint8(t)) // the settings change only under the configuration lock
 		if table == t || table == -1 && t != ofproto.CentralTable {
 			if err := set(&configs[t]); err != nil {
 				return err
@@ -351,7 +351,7 @@ func (pl *Pipeline) refresh(tx *change.Tx, tables bool) {
 	if tables {
 		pl.walks(tx).full = true
 	}
-	if tables || pl.WatchesPorts(tx) { // the first group or bundle action begins to watch ports
+	if tables || pl.WatchesPorts(tx) { // the change may have added the first group or bundle action that watches ports
 		pl.watchAgain(tx)
 	}
 }

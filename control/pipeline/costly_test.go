@@ -31,7 +31,7 @@ func TestCostlyMegaflowsAreRemoved(t *testing.T) {
 	if owned[1] == 0 || owned[2] == 0 {
 		t.Fatalf("megaflows by port: %v", owned)
 	}
-	f.age(-time.Hour) // however slow the test is, all megaflows are in use
+	f.age(-time.Hour) // even in a slow test, all megaflows then count as used
 	stale := f.P.StaleOf(1)
 	for _, m := range stale {
 		if m.Owner != 1 {

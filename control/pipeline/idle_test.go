@@ -125,7 +125,7 @@ func TestSweepHandlesEachPart(t *testing.T) {
 	f.P.Mu().Unlock()
 	tx.Commit()
 	f.P.Sweep()
-	f.P.Sweep() // the second one collects unused recirc_ids
+	f.P.Sweep() // the second sweep collects unused recirc_ids
 	if got := f.P.Index().List(); len(got) != 1 || got[0] != list[len(list)-1] {
 		t.Errorf("%d megaflows after the sweep, want the used one", len(got))
 	}

@@ -103,7 +103,7 @@ type answers struct {
 	learned    bool
 	unanswered bool          // nobody has the addresses that the frames need, or no answer came
 	limit      time.Duration // of the translations; 0: none
-	costs      []uint64      // one for each translated miss, if there is a limit: nanoseconds
+	costs      []uint64      // nanoseconds that each translated miss took, if there is a limit
 	generation uint64
 	now        uint64
 	env        *env

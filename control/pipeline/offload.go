@@ -297,7 +297,7 @@ func (o *offloads) install(m *megaflows.Megaflow) {
 		switch {
 		case to.Recirculates:
 			t.InstallTracking(m.Slot, &key, m.Mask())
-		case uplink && from == 0: // the tunnel that counts the frames is unknown
+		case uplink && from == 0: // stays with the workers: which tunnel counts the frames is unknown
 		case to.Encap != nil:
 			if t.InstallTunnel(m.Slot, &key, m.Mask(), rewrite, *to.Encap) {
 				t.SetOuter(to.Encap.Template, o.outer(to.Encap.Template))

@@ -81,7 +81,7 @@ type Pipeline struct {
 
 	mu      sync.RWMutex
 	*Bridge           // the first bridge
-	bridges []*Bridge // by number; nil: no bridge; replaced, never changed
+	bridges []*Bridge // by number; nil: no bridge; a change replaces the slice
 	view    *View     // ports of all bridges
 	// vlanLimit is the number of VLAN tags that flows see, see xlate.VLANLimiter
 	vlanLimit int

@@ -50,7 +50,7 @@ type questions struct {
 	mu      sync.Mutex
 	waiting map[fdb.Question][]questionFrame
 	ports   map[uint32]*portQuestions
-	unasked []fdb.Question // in order of arrival; missQueue lets the senders of misses take turns
+	unasked []fdb.Question // questions not asked yet, in order of arrival; missQueue lets senders take turns
 	wake    chan struct{}  // a question is in unasked
 	began   chan struct{}  // a frame waits
 }

@@ -123,7 +123,7 @@ func (pl recovery) adopt(slot uint32) bool {
 		return false
 	}
 	key, mask, actions, installed := pl.workers.Shared()[0].Cache.Read(slot)
-	if !installed || key[flowtable.WTunOpts] != 0 { // the OptionTable with these options ended with the last control process
+	if !installed || key[flowtable.WTunOpts] != 0 { // the OptionTable with these options was the last control process's
 		return false
 	}
 	t := xlate.Translate(pl.tables, &key, pl.env())

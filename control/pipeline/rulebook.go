@@ -72,7 +72,7 @@ func (b *book) RemoveTables(bridge uint8) { delete(b.tables, bridge) }
 // SaveFlows saves a change of flows when tx commits. removed has the rows of removed rules, which
 // stay taken until Release.
 func (b *book) SaveFlows(tx *change.Tx, changes *ofproto.Changes, removed []uint32) {
-	b.writing.Lock() // waits for a write of TakeDeferred; the next one comes after tx
+	b.writing.Lock() // waits for a write of TakeDeferred; no other one begins before tx ends
 	//lint:ignore SA2001 the lock is not needed, because tx excludes further writes
 	b.writing.Unlock()
 	var flows iter.Seq[store.Flow]

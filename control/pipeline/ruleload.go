@@ -95,7 +95,7 @@ func (b *book) loadFlow(f *parsedFlow, now uint64, resumed bool) {
 	} else {
 		b.write(r)
 	}
-	f.Text = "" // the collector may free it while others are loaded
+	f.Text = "" // the garbage collector may free the text while other flows are loaded
 }
 
 // sortedKeys returns the keys of known bridges in order.

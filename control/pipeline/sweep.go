@@ -94,7 +94,7 @@ func (s *sweeping) pull() {
 func (s *sweeping) staysFor(m *megaflows.Megaflow) time.Duration {
 	stays, known := s.stays[m.Owner]
 	if !known {
-		return megaflows.Idle // its port had none at the start of the sweep
+		return megaflows.Idle // its port had no megaflow at the start of the sweep
 	}
 	if s.pl.counters.Slots[m.Slot].Packets <= 1 {
 		return stays.Once

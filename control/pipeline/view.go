@@ -25,9 +25,9 @@ import (
 // the data path. No port of the first bridge has such a number.
 type View struct {
 	infos      []xlate.PortInfo          // without mirrors and exporters, sorted by bridge and number
-	mirrors    []xlate.PortInfo          // of kind PortMirror, which no other field has
-	exporters  []xlate.PortInfo          // of kind PortExporter, which no other field has
-	byNo       map[uint32]xlate.PortInfo // key: number in flows, of the bridge or the first bridge
+	mirrors    []xlate.PortInfo          // ports of kind PortMirror; no other field contains them
+	exporters  []xlate.PortInfo          // ports of kind PortExporter; no other field contains them
+	byNo       map[uint32]xlate.PortInfo // key: OpenFlow number; in the view of all ports, only ports of the first bridge
 	byDatapath map[uint32]xlate.PortInfo // key: number in the data path
 	byName     map[string]xlate.PortInfo
 	udpPort    map[uint32]uint16

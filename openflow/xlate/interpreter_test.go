@@ -584,7 +584,7 @@ func (in *interpreter) group(id uint32) {
 	buckets := g.Buckets
 	in.budget--
 	switch g.Type {
-	case openflow.GroupSelect: // takes any bucket, because the tests of groups check the choice
+	case openflow.GroupSelect: // takes any bucket, because other tests check the choice
 		x, k := new(xlate), key(&in.f)
 		x.begin(in.p, &k, in.env, nil)
 		i := x.choose(g)
@@ -1077,7 +1077,7 @@ func realFrame(k *flowtable.Key) bool {
 }
 
 func TestTranslationDoesWhatTheTablesSay(t *testing.T) {
-	frames := 300_000 // FuzzTranslation goes on with random seeds
+	frames := 300_000 // FuzzTranslation continues with random seeds
 	if testing.Short() {
 		frames = 20_000
 	}

@@ -16,7 +16,7 @@ import (
 
 // replicate sends a copy of the frame to every remote of the port that is not lost.
 func (x *xlate) replicate(port *PortInfo) {
-	x.usedPorts = true // megaflows change when a remote is lost or returns
+	x.usedPorts = true // control translates the megaflow again when a remote is lost or returns
 	for _, remote := range port.Remotes {
 		if slices.Contains(port.Lost, remote) {
 			x.note("no copy to " + remote.String() + ": its BFD session has failed")

@@ -29,7 +29,7 @@ type Policy struct {
 
 // PolicyRule allows the connections that match all its fields.
 type PolicyRule struct {
-	Sent     bool         // connections that the port begins; otherwise those to it
+	Sent     bool         // the rule allows connections that the port begins; otherwise those to the port
 	Protocol uint8        // of IP; 0: any
 	Ports    []PortRange  // destination ports of the first packet; none: any
 	ICMPType int          // of the first packet; -1: any
@@ -57,12 +57,12 @@ type subject struct {
 	port     openflow.FieldID // destination port
 	icmpType openflow.FieldID
 	remote   openflow.FieldID // IP address of the other end
-	noPorts  bool             // the frame is a later fragment, whose ports nobody knows
+	noPorts  bool             // the frame is a later fragment, which has no ports
 	// peer returns the groups of the other end. If the switch does not know the other end's address,
 	// the result "unknown" is the question for it.
 	peer func() (groups *fdb.Groups, unknown fdb.Question)
 
-	resolved bool // peer was called, and groups and unknown have its results
+	resolved bool // peer was called; the fields below have its results
 	groups   *fdb.Groups
 	unknown  fdb.Question
 }

@@ -71,7 +71,7 @@ func (x *xlate) move(src, dst openflow.Subfield) {
 		x.set(dst, x.read(src), dst.Ones())
 		return
 	}
-	var parts []openflow.Value128 // read as a whole first: the sub-fields may overlap
+	var parts []openflow.Value128 // read completely before the first write, because the sub-fields may overlap
 	eachChunk(src.Bits, func(bit, n uint16) {
 		parts = append(parts, x.read(openflow.Subfield{Field: src.Field, Offset: src.Offset + bit, Bits: n}))
 	})

@@ -135,7 +135,7 @@ type xlate struct {
 	copying      bool              // a mirror sends a copy
 	sampled      bool              // the actions have an OpSample
 	halted       bool              // a limit was reached
-	paused       *pausing          // set once a controller action with pause has ended the translation
+	paused       *pausing          // set after controller(pause), which ends the translation
 	resumed      *continuationList // list of a continuation in execution, or nil
 	continuation string            // of the controller action in execution
 	exited       bool              // exit ends all lists, up to the bucket or bridge in execution
@@ -156,7 +156,7 @@ type xlate struct {
 	addresses    []fdb.Ref // at most maxAddressRefs
 	usedPorts    bool
 	portless     openflow.Flow // the flow of a fragment without its ports, for a look-up
-	lookingUp    bool          // a look-up reads the flow, not an action
+	lookingUp    bool          // true while a look-up, and not an action, reads the flow
 	// sentOptions and sentMeta are the Geneve options and the other tunnel fields that the emitted
 	// actions have set for later tunnel outputs (setTunnelFields).
 	sentOptions string

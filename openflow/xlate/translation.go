@@ -35,7 +35,7 @@ type Translation struct {
 	// Question is the address with an unknown location that the frame needs. If nobody
 	// has the address, the translation is right as it is.
 	Question fdb.Question
-	MustAsk  bool // weft-central's network sends addresses only on demand (Network.Asked)
+	MustAsk  bool // the network sends addresses only on demand (Network.Asked), so the frame needs the answer
 	// Request is true if the frame is a guest's request that this host answers itself, such as
 	// DHCP. Control takes the frame and installs no megaflow.
 	Request bool
