@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// ActionSet is an action set (ovs-actions(7), "Action Sets"): the actions of write_actions, in
-// the order of writing. They are executed once, in the order of their ranks, after the last
-// table. A bucket of a group is an action set too.
+// ActionSet is an action set (ovs-actions(7), "Action Sets"). It holds the actions of write_actions in the
+// order in which they were written. After the last table they are executed once, in the order of their
+// ranks. A bucket of a group is an action set too.
 type ActionSet []Action
 
 // setRank is the place of an action in an action set, in order of execution.
@@ -37,7 +37,6 @@ const (
 
 func (k ActionKind) rank() setRank { return actionRows[k].rank }
 
-// The rows of the actions on action sets.
 func init() {
 	addAction(ActWriteActions, actionRow{words: map[string]actionParse{"write_actions": (*actionParser).writeActions},
 		format: func(a *Action, names Names) string { return "write_actions(" + FormatActions(a.Sub, names) + ")" }})

@@ -7,31 +7,31 @@ import (
 	"weft/packet"
 )
 
-// actionChecker has the rules of valid actions (ovs-actions(7)), which the text's parser and the
-// wire's decoder share. It goes through one list of actions in order, and keeps the field values
-// known from the flow's match and the actions so far. Its errors are *ParseError. The argument
-// word of its methods is the action's text, which the errors name.
+// actionChecker applies the rules for valid actions (ovs-actions(7)). The parser of text and the decoder of
+// the wire share it. It goes through one list of actions in order, and keeps the field values that are
+// known from the flow's match and from the actions so far. Its errors are *ParseError. The argument "word"
+// of its methods is the action's text, which the errors name.
 type actionChecker struct {
-	table    uint8 // table of the flow; TableAll: unknown
-	checked  bool  // refuse actions on fields that the match does not guarantee
-	match    Match // field values known from the match and earlier actions
-	nested   bool
+	table    uint8  // table of the flow; TableAll: unknown
+	checked  bool   // refuses actions on fields that the match does not guarantee; false: the match is unknown
+	match    Match  // field values known from the match and earlier actions
+	nested   bool   // inside clone, write_actions, exec or a bucket, which cannot have instructions
 	inSet    bool   // inside write_actions
 	inExec   bool   // inside ct(exec())
-	toTables bool   // allow an output to TABLE, as in packet-out
+	toTables bool   // allows an output to TABLE, as in packet-out
 	last     string // last instruction so far
 	rank     int    // rank of last
-	// loose is the text of the first OpenFlow 1.0 action on a field that frames may
-	// lack; looseNeeds is the prerequisite of the field. Actions of later OpenFlow
-	// versions set strict. A list with both is refused.
+	// loose is the text of the first OpenFlow 1.0 action on a field that frames may lack. looseNeeds is the
+	// field's prerequisite. An action that only later versions of OpenFlow have sets strict. A list with
+	// loose and strict is refused.
 	loose      string
 	looseNeeds Prereq
 	strict     bool
 	bare       bool // encap and decap have left a packet without an Ethernet header
-	innerTags  int  // VLAN tags that push_vlan is known to have put others around
+	innerTags  int  // VLAN tags that the frame is known to have behind the outermost one
 }
 
-// lacks reports whether some frames of the flow may lack a prerequisite here.
+// lacks reports whether some frames of the flow may lack a prerequisite at this place in the list.
 func (c *actionChecker) lacks(prereq Prereq) bool { return c.checked && !prereq.Met(&c.match) }
 
 // lenient records an action of OpenFlow 1.0, such as mod_nw_src, on a field that some frames
@@ -56,8 +56,8 @@ const (
 	orderGoto
 )
 
-// order checks that the action does not violate OpenFlow 1.1's order of instructions. name is
-// the action's name without its arguments.
+// order checks the action against the list so far: the order of instructions in OpenFlow 1.1, and the
+// actions that a nested list or an action set may have. "name" is the action's name without its arguments.
 func (c *actionChecker) order(word, name string, kind ActionKind) error {
 	rank := orderActions
 	switch kind {
@@ -107,7 +107,7 @@ func (c *actionChecker) outputTo(number uint32, word string) (Action, error) {
 	return Action{Kind: ActOutput, Port: number}, nil
 }
 
-// vlanAliases maps VLAN field names in matches to the names in actions.
+// vlanAliases maps the fields that matches have for the VLAN tag to the names that actions use for them.
 var vlanAliases = map[FieldID]string{FDLVLAN: "vlan_vid or vlan_tci[0..11]", FDLVLANPCP: "vlan_pcp or vlan_tci[13..15]"}
 
 // readable returns an error unless all matching frames have the field.
@@ -155,7 +155,7 @@ func (c *actionChecker) settable(word string, s Subfield) error {
 // assume records that after an action, field dst has value v in the bits of mask.
 func (c *actionChecker) assume(dst Subfield, v, mask Value128) {
 	if dst.Field.IsTLV() {
-		return // no field needs it
+		return // no prerequisite depends on a field tun_metadata
 	}
 	dst.Put(&c.match.Value, v, mask)
 	dst.Put(&c.match.Mask, mask, mask)
@@ -165,15 +165,16 @@ func (c *actionChecker) assumeTag() {
 	c.assume(WholeField(FVLANTCI), Value64(flowtable.VLANPresent), Value64(flowtable.VLANPresent))
 }
 
-// assumeType records that the frame has another EtherType after the action.
+// assumeType records that the frame has this EtherType after the action. It forgets the known IP protocol,
+// TOS, TTL and fragment type, because another header now follows.
 func (c *actionChecker) assumeType(etherType uint64) {
 	c.assume(WholeField(FEthType), Value64(etherType), Ones(16))
 	c.match.Mask[flowtable.WIP] &= flowtable.VLANTCI << flowtable.InnerTCIShift
 	c.match.Value[flowtable.WIP] &= flowtable.VLANTCI << flowtable.InnerTCIShift
 }
 
-// forgetCT removes the ct fields from the known part of the match: the connection's state in
-// the zone of a ct is unknown.
+// forgetCT removes ct_state, ct_zone, ct_mark and ct_nw_proto from the known values. The frame may have
+// other values in the zone of a ct action.
 func (c *actionChecker) forgetCT() {
 	c.match.Mask[flowtable.WCT], c.match.Value[flowtable.WCT] = 0, 0
 }
@@ -248,8 +249,8 @@ func (c *actionChecker) encap(packetType uint32, mdType uint64) Action {
 	return Action{Kind: ActEncap, Value: Value128{mdType, uint64(packetType)}}
 }
 
-// decap returns a decap. Behind a decap of Ethernet, the EtherType is still known. Behind a
-// decap of MPLS it is not.
+// decap returns a decap. The EtherType stays known if the Ethernet header is removed. It becomes unknown if
+// another header is removed.
 func (c *actionChecker) decap(next uint32) Action {
 	c.strict = true
 	if c.bare {
@@ -259,14 +260,14 @@ func (c *actionChecker) decap(next uint32) Action {
 	return Action{Kind: ActDecap, Value: Value64(uint64(next))}
 }
 
-// learnChecker has the rules of the matches and actions within one learn.
+// learnChecker applies the rules for the matches and actions within one learn action.
 type learnChecker struct {
-	outer *actionChecker // of the list with the learn
-	match Match          // known part of the learned flow's match
+	outer *actionChecker // of the list that contains the learn action
+	match Match          // the part of the learned flow's match that is the same for all frames
 }
 
-// inner returns the rules for the learned flow's actions. They check prerequisites against the
-// known part of the learned flow's match.
+// inner returns the checker of the learned flow's actions. It checks prerequisites against the known part of
+// the learned flow's match.
 func (l *learnChecker) inner() *actionChecker {
 	return &actionChecker{checked: true, match: l.match}
 }

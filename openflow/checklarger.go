@@ -17,16 +17,16 @@ func init() {
 		encode: appendCheckLarger, nicira: map[uint16]niciraRow{nxCheckLarger: {14, decodeCheckLarger}}})
 }
 
-// formatLonger returns the text of OpLonger and the two look-ups behind it, as
-// ovs-dpctl shows it.
+// formatLonger returns the text of the datapath action OpLonger, which compares the frame's length, and of
+// its two look-ups, as ovs-dpctl shows them.
 func formatLonger(list []flowtable.Action) string {
 	return fmt.Sprintf("check_pkt_len(size=%d,gt(recirc(0x%x)),le(recirc(0x%x)))", list[0].U32, list[1].U32, list[2].U32)
 }
 
 // Parsing
 
-// withDestination extends check_pkt_larger(BYTES) by ->FIELD[BIT], which follows the
-// parenthesis.
+// withDestination adds the destination ->FIELD[BIT], which follows the parenthesis, to the token
+// check_pkt_larger(BYTES). It returns other tokens unchanged.
 func withDestination(t token, rest string) (token, string) {
 	if t.key != "check_pkt_larger" || t.delim != '(' || !strings.HasPrefix(rest, "->") {
 		return t, rest

@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// settingWords are the words of a flow that are neither fields nor actions; those of
-// flagWords stand alone.
+// settingWords are the words of a flow that are neither fields nor actions, and that have a value. The ones
+// without a value are in flagWords.
 var settingWords = []string{"table=", "priority=", "cookie=", "idle_timeout=", "hard_timeout=", "importance="}
 
-// portActions are the reserved ports that are an action alone.
+// portActions are the words that are a complete action. All but drop are names of reserved ports.
 var portActions = []string{"normal", "drop", "all", "flood", "local", "in_port"}
 
-// Complete returns the texts to which a shell may complete the beginning of a flow: with
-// a setting, a field, a protocol, an action or one of the ports. Without actions it is the
-// beginning of a match.
+// Complete returns the texts to which a shell may complete "begin", the beginning of a flow, in sorted
+// order. They add a setting, a field, a protocol, an action or one of the ports' names. If "actions" is
+// false, "begin" is the beginning of a match.
 func Complete(begin string, actions bool, ports []string) []string {
 	if i := strings.LastIndex(begin, "actions="); i >= 0 {
 		head, rest := begin[:i+len("actions=")], begin[i+len("actions="):]
@@ -52,7 +52,7 @@ func completeAction(head, rest string, ports []string) []string {
 		return continued(head+before+action[:to+2], action[to+2:], names)
 	}
 	if strings.Count(rest, "(") > strings.Count(rest, ")") {
-		return nil // within the words of an action
+		return nil // there are no suggestions within an action's parentheses
 	}
 	if port, ok := strings.CutPrefix(action, "output:"); ok {
 		return continued(head+before+"output:", port, ports)
@@ -64,7 +64,7 @@ func completeAction(head, rest string, ports []string) []string {
 	return continued(head+before, action, words)
 }
 
-// cutLast cuts text behind the last separator.
+// cutLast cuts text behind the last separator. Without a separator, head is empty.
 func cutLast(text, separator string) (head, rest string) {
 	i := strings.LastIndex(text, separator) + len(separator)
 	if i < len(separator) {

@@ -90,8 +90,8 @@ func IsConjunctive(actions []Action) bool {
 	return slices.ContainsFunc(actions, func(a Action) bool { return a.Kind == ActConjunction })
 }
 
-// checkConjunctions returns the text of the first action that is not allowed in a list
-// with conjunction actions. It returns "" if all actions are allowed.
+// checkConjunctions returns the text of the first action that a list with conjunction actions may not have,
+// or "". Only note is allowed beside conjunction.
 func checkConjunctions(actions []Action) string {
 	if !IsConjunctive(actions) {
 		return ""

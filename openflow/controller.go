@@ -30,13 +30,14 @@ type Controller struct {
 	ID       uint16
 	Reason   string // "" means action
 	Userdata string // raw bytes
-	Pause    bool   // the frame waits for NXT_RESUME, see pause.go
-	Meter    uint32 // number of the meter that bounds the frames; 0: MeterController, if there is one
+	Pause    bool   // the translation waits for the controller's message NXT_RESUME, see xlate/pause.go
+	Meter    uint32 // number of the meter that limits the frames; 0: MeterController, if there is one
 }
 
-// IsOutput reports whether the action says no more than output:CONTROLLER. OpenFlow's reason
-// packet_out is for outputs. Any other controller action has the reason in its arguments, or
-// action, as with Open vSwitch; ovn-controller ignores frames with other reasons.
+// IsOutput reports whether the action has no argument that output:CONTROLLER cannot have. Only for such an
+// action may a message to the controller have OpenFlow's reason packet_out. Other controller actions give
+// the reason in their arguments, by default "action". Open vSwitch does the same, and ovn-controller
+// ignores frames with other reasons.
 func (c *Controller) IsOutput() bool {
 	return c.ID == 0 && c.Reason == "" && c.Userdata == "" && !c.Pause && c.Meter == 0
 }

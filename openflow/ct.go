@@ -16,7 +16,6 @@ const (
 	nxCTClear = 43
 )
 
-// The rows of ct and ct_clear.
 func init() {
 	addAction(ActCT, actionRow{words: map[string]actionParse{"ct": (*actionParser).ct}, rank: rankCT,
 		format: func(a *Action, names Names) string { return a.CT.format(names) },
@@ -29,7 +28,7 @@ func init() {
 // CTSpec holds the arguments of ct, see ovs-actions(7).
 type CTSpec struct {
 	Commit, Force bool
-	Table         uint8 // table after tracking; TableAll: translation ends
+	Table         uint8 // table that gets the tracked frame; TableAll: none, and the list continues untracked
 	Zone          uint16
 	ZoneSrc       Subfield // field with the zone; FNone: the zone is in Zone
 	NAT           *NATSpec // nil: no NAT
@@ -39,11 +38,11 @@ type CTSpec struct {
 
 // NATSpec holds the arguments of nat.
 type NATSpec struct {
-	// Src or Dst sets up source or destination NAT. With neither, ct applies the
-	// connection's NAT.
+	// Src or Dst sets up source or destination NAT for a new connection. With neither, ct applies the NAT
+	// that the connection already has.
 	Src, Dst                 bool
 	Lo, Hi                   netip.Addr // invalid: the frame's own address
-	PortLo, PortHi           uint16     // PortHi of 0: any port
+	PortLo, PortHi           uint16     // range of ports; PortHi of 0: any port
 	Persistent, Hash, Random bool
 }
 
@@ -319,7 +318,7 @@ func (n *NATSpec) formatRange() string {
 	return text
 }
 
-// formatCT returns the text of OpCT in a megaflow's actions.
+// formatCT returns the text of the datapath action OpCT, which tracks a frame's connection.
 func formatCT(r *flowtable.CTRequest) string {
 	var args []string
 	add := func(format string, v ...any) { args = append(args, fmt.Sprintf(format, v...)) }

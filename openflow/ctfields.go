@@ -76,7 +76,8 @@ func checkCT(m *Match) error {
 	return nil
 }
 
-// parseCTState parses +trk-new (only these bits), trk|est (all bits) and numbers.
+// parseCTState parses a match on ct_state. The form +trk-new compares only the named bits, trk|est compares
+// all bits. The text may also be a number, with or without a mask.
 func parseCTState(text string) (v, mask Value128, err error) {
 	if text == "" || text == "0/0" {
 		return v, mask, nil
@@ -130,7 +131,7 @@ func parseCTState(text string) (v, mask Value128, err error) {
 	return v, mask, nil
 }
 
-// ct writes the ct_* fields. dump-flows shows them first.
+// ct writes the match's ct_* fields.
 func (w *matchWriter) ct() {
 	for _, id := range []FieldID{FCTState, FCTZone, FCTMark, FCTLabel} {
 		w.field(id)

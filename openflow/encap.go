@@ -14,7 +14,6 @@ const (
 	nxDecap = 47
 )
 
-// The rows of encap and decap.
 func init() {
 	addAction(ActEncap, actionRow{words: map[string]actionParse{"encap": (*actionParser).encap}, format: formatEncap, rank: rankEncap,
 		encode: (*actionEncoder).appendEncap, nicira: map[uint16]niciraRow{nxEncap: {6, (*actionDecoder).decodeEncap}}})
@@ -32,7 +31,7 @@ func init() {
 // 7.2.3.11).
 const (
 	PacketEthernet = 0
-	PacketNext     = 0xfffe // decap(): the type that the removed header names
+	PacketNext     = 0xfffe // argument of decap(): the removed header names the packet type behind it
 	EtherTypeSpace = 1      // namespace of EtherTypes
 	packetMPLS     = EtherTypeSpace<<16 | packet.EtherTypeMPLS
 	packetMPLSMC   = EtherTypeSpace<<16 | packet.EtherTypeMPLSMulticast

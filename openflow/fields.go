@@ -7,7 +7,7 @@ import (
 	"weft/packet"
 )
 
-// FieldID is the index of a field in the table of fields.
+// FieldID identifies a field. It is the field's index in the table "fields".
 type FieldID uint8
 
 // Fields, with the names of ovs-fields(7). reg0 to reg15, xreg0 to xreg7 and xxreg0
@@ -122,8 +122,8 @@ const (
 	asTunFlags
 )
 
-// field is an entry of the table of fields, from which parsing, formatting, look-ups
-// and actions work. Source: ovs-fields(7).
+// field is a row of the table "fields". Parsers, formatters, look-ups and actions read it. The source of the
+// rows is ovs-fields(7).
 type field struct {
 	name, alias string
 	// oxm lists the NXM and OXM headers of the field. Formatting and OpenFlow 1.0 use the
@@ -141,7 +141,7 @@ type field struct {
 	maskable     bool
 	readOnly     bool
 	prerequisite Prereq
-	// shownByAlias: dump-flows shows the field by its OpenFlow 1.0 name, such as dl_src.
+	// shownByAlias is true if dump-flows shows the field by its OpenFlow 1.0 name, such as dl_src.
 	shownByAlias bool
 	// legacySet is the action of OpenFlow 1.0 that sets the whole field; 0: none.
 	legacySet uint16
@@ -234,7 +234,7 @@ var fields = [fieldCount]field{
 	FNSHC4:       {name: "nsh_c4", alias: "nshc4", oxm: []headerName{{"NXOXM_NSH_C4", 9}}, word: flowtable.WIPv6Src + 1, shift: 0, bits: 32, bytes: 4, format: asHex0, maskable: true, prerequisite: NeedNSH},
 }
 
-// fieldNames maps names and aliases to fields, oxmNames NXM and OXM names.
+// fieldNames maps names and aliases to fields, and oxmNames maps NXM and OXM names to fields.
 var fieldNames, oxmNames = indexFields()
 
 func indexFields() (names, oxm map[string]FieldID) {
@@ -255,8 +255,8 @@ func indexFields() (names, oxm map[string]FieldID) {
 	return names, oxm
 }
 
-// addRegisters adds the registers: xreg0 is reg0 (upper half) and reg1, xxreg0 is
-// reg0 to reg3.
+// addRegisters adds the registers to the table of fields. They share words: xreg0 is reg0 (upper half) and
+// reg1, and xxreg0 is reg0 to reg3.
 func addRegisters() {
 	num := func(n int) string { return Value128{0, uint64(n)}.decimal() }
 	for n := range 16 {
@@ -282,7 +282,7 @@ func FieldByName(name string) (FieldID, bool) {
 	return id, ok
 }
 
-// Alias returns the older name that ovs-ofctl prints, such as dl_src, or the name.
+// Alias returns the field's OpenFlow 1.0 name, such as dl_src, or its name if it has no other.
 func (id FieldID) Alias() string {
 	if alias := fields[id].alias; alias != "" {
 		return alias
@@ -290,10 +290,11 @@ func (id FieldID) Alias() string {
 	return fields[id].name
 }
 
-// Bits returns the field's size in bits; 0: a field tun_metadata, see TLVMap.Whole.
+// Bits returns the field's size in bits. It returns 0 for a field tun_metadata, whose size only the TLV map
+// has, see TLVMap.Whole.
 func (id FieldID) Bits() uint { return uint(fields[id].bits) }
 
-// Prerequisite returns the field's prerequisite.
+// Prerequisite returns the condition that a match must meet before it names the field; NeedNothing: none.
 func (id FieldID) Prerequisite() Prereq { return fields[id].prerequisite }
 
 // Subfield is a part of a field: Bits bits from bit Offset on (0: the lowest bit).
@@ -312,11 +313,11 @@ func (f *field) storedBits() uint8 {
 }
 
 // WholeField returns the sub-field with all bits of a field. A field tun_metadata has no
-// bits here, because its length is in the TLV map (TLVMap.whole).
+// bits here, because only the TLV map has its length (TLVMap.Whole).
 func WholeField(id FieldID) Subfield { return Subfield{Field: id, Bits: uint16(fields[id].bits)} }
 
-// Words returns the value v of the sub-field in the layout of Flow: hi for
-// Flow[word], lo for Flow[word+1].
+// Words returns the value v of the sub-field, shifted to the sub-field's place in a Flow: the bits "hi" for
+// Flow[word], and for a field of 128 bits the bits "lo" for Flow[word+1].
 func (s Subfield) Words(v Value128) (word int, hi, lo uint64) {
 	f := &fields[s.Field]
 	if f.bits <= 64 {
@@ -326,8 +327,7 @@ func (s Subfield) Words(v Value128) (word int, hi, lo uint64) {
 	return int(f.word), v[0], v[1]
 }
 
-// Mask returns the mask of the sub-field in the layout of Flow, like the method
-// Words.
+// Mask returns the bits that the sub-field has in a Flow, in the form of the method Words.
 func (s Subfield) Mask() (word int, hi, lo uint64) { return s.Words(Ones(uint(s.Bits))) }
 
 // Get reads the sub-field from f.
@@ -340,7 +340,7 @@ func (s Subfield) Get(f *Flow) Value128 {
 	return v.Shr(uint(s.Offset)).And(Ones(uint(s.Bits)))
 }
 
-// Put writes the bits of v that are set in mask to the sub-field in f.
+// Put writes the bits of v that are set in "mask" to the sub-field in f. It keeps the other bits.
 func (s Subfield) Put(f *Flow, v, mask Value128) {
 	word, hi, lo := s.Words(v.And(mask))
 	_, mhi, mlo := s.Words(mask)

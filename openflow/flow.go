@@ -20,7 +20,7 @@ const FlowWords = WTLVCells + TLVSpace/8
 //	WReg       reg0 32 | reg1 32, and so on to reg15 (8 words: xreg0 to xreg7)
 //	WConj      conj_id 32 | pkt_mark 32; conj_id is not 0 only in a look-up through a
 //	           conjunction
-//	WTLVs      bit n: the frame has tun_metadataN
+//	WTLVs      bit n: the frame has the option of tun_metadataN
 //	WTLVCells  the values of these fields (32 words), at the places in the bridge's TLV map
 type Flow [FlowWords]uint64
 

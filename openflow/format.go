@@ -13,7 +13,8 @@ import (
 	"weft/packet"
 )
 
-// FormatDuration returns the duration in seconds, with milliseconds if not 0.
+// FormatDuration returns a duration of ns nanoseconds as seconds, such as 5s. It adds the milliseconds unless
+// they are 0, as in 5.250s.
 func FormatDuration(ns uint64) string {
 	ms := ns / 1_000_000
 	if ms%1000 == 0 {
@@ -22,7 +23,7 @@ func FormatDuration(ns uint64) string {
 	return fmt.Sprintf("%d.%03ds", ms/1000, ms%1000)
 }
 
-// AppendPriority appends a flow's priority, unless it is DefaultPriority, and its match.
+// AppendPriority appends a flow's priority and match to "text". It leaves out DefaultPriority.
 func AppendPriority(text []byte, priority uint16, packed PackedMatch, names Names) []byte {
 	if priority != DefaultPriority {
 		text = append(strconv.AppendUint(append(text, "priority="...), uint64(priority), 10), ',')
@@ -80,7 +81,7 @@ func FormatFlowMod(m *FlowMod, names Names) string {
 // textBuffer is a text to which methods append.
 type textBuffer []byte
 
-// setting appends a name, a number in a base, and a comma.
+// setting appends "name", which ends in =, the number v in the base, and a comma.
 func (b *textBuffer) setting(name string, base int, v uint64) {
 	*b = append(strconv.AppendUint(append(*b, name...), v, base), ',')
 }
@@ -94,8 +95,8 @@ func (b *textBuffer) WriteByte(c byte) error {
 	return nil
 }
 
-// FormatDiff returns the flow that the change m adds, as a line of ovs-ofctl diff-flows
-// without the leading + or -.
+// FormatDiff returns the flow of the add command m as a line of ovs-ofctl diff-flows, without the leading
+// + or -.
 func FormatDiff(m *FlowMod, names Names) string {
 	var b strings.Builder
 	add := func(set bool, format string, arg any) {
@@ -120,18 +121,18 @@ type matchWriter struct {
 	textBuffer
 	names     Names
 	remaining Flow   // mask bits for which no text has been written yet
-	m         *Match // refers to match
+	m         *Match // points to the field match
 	match     Match
 }
 
-// FormatMatch returns the text of a match in the order and words of ovs-ofctl; "":
-// every frame. It can also write masks of megaflows that flow text cannot express.
+// FormatMatch returns the text of a match in the order and words of ovs-ofctl. The text is "" if the match
+// has every frame. A megaflow's mask may give words that the parser of flows does not accept.
 func FormatMatch(m *Match, names Names) string {
 	var room [192]byte
 	return string(bytes.TrimSuffix(appendMatch(room[:0], m, names), comma))
 }
 
-// appendMatch appends the text of FormatMatch, with a comma after each part.
+// appendMatch appends the text of FormatMatch. It ends with a comma, unless the match has every frame.
 func appendMatch(text []byte, m *Match, names Names) []byte {
 	w := matchWriters.Get().(*matchWriter)
 	w.textBuffer, w.names, w.remaining, w.match, w.m = text, names, m.Mask, *m, &w.match
@@ -187,7 +188,7 @@ func (w *matchWriter) equals(name, value string) {
 	w.WriteByte(',')
 }
 
-// shorthand writes the word for the EtherType and the protocol, such as tcp.
+// shorthand writes one word, such as tcp, for the EtherType and the IP protocol of the match.
 func (w *matchWriter) shorthand() {
 	eth, known := w.exact(flowtable.WEthDst, 0xffff)
 	if !known {
@@ -356,8 +357,8 @@ func (w *matchWriter) transport() {
 	}
 }
 
-// appendFieldValue appends the text of formatField. It allocates nothing for the fields of a
-// connection.
+// appendFieldValue appends the text of formatField. It allocates nothing for IPv4 addresses, ports and other
+// decimal numbers without a mask: large dumps of flows consist of them.
 func appendFieldValue(text []byte, id FieldID, v, mask Value128, names Names) []byte {
 	if f := &fields[id]; f.bits <= 64 && mask[1]&ones64(uint(f.storedBits())) == ones64(uint(f.storedBits())) {
 		switch f.format {
@@ -437,8 +438,8 @@ func FormatEthernet(v uint64) string {
 		byte(v>>40), byte(v>>32), byte(v>>24), byte(v>>16), byte(v>>8), byte(v))
 }
 
-// formatFlags returns the text of named bits: a|b if the mask has all bits, otherwise
-// +a-b.
+// formatFlags returns the text of a field of named bits. It is a|b (the bits that are set) if the mask has
+// all bits, otherwise +a-b (the compared bits with their values).
 func formatFlags(names []string, allBits, v, mask uint64) string {
 	var b strings.Builder
 	for i, name := range names {
@@ -491,8 +492,8 @@ func formatPort(number uint32, names Names) string {
 	return strconv.FormatUint(uint64(number), 10)
 }
 
-// quoteName returns a port's name, in quotes if flow text could mistake the name for
-// something else.
+// quoteName returns a port's name. It adds quotes if a parser of flows could take the name for something
+// else.
 func quoteName(name string) string {
 	letter := func(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
 	plain := name != "" && letter(name[0])

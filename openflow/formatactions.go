@@ -32,7 +32,7 @@ var modWords = map[FieldID]string{
 	FIPECN: "mod_nw_ecn", FIPTTL: "mod_nw_ttl", FTCPSrc: "mod_tp_src", FTCPDst: "mod_tp_dst",
 }
 
-// shimWords are the actions on fields of a label stack entry.
+// shimWords maps the fields of an MPLS label stack entry to the words of the actions that set them.
 var shimWords = map[FieldID]string{FMPLSLabel: "set_mpls_label", FMPLSTC: "set_mpls_tc", FMPLSTTL: "set_mpls_ttl"}
 
 func formatAction(a *Action, names Names) string {
@@ -86,7 +86,7 @@ func formatNote(a *Action, _ Names) string {
 // Ones returns a right-aligned mask as wide as the sub-field.
 func (s Subfield) Ones() Value128 { return Ones(uint(s.Bits)) }
 
-// formatSet returns the value[/mask] of a set_field action.
+// formatSet returns the argument value[/mask] of a set_field action.
 func formatSet(a *Action, names Names) string {
 	if a.TLV != nil {
 		return a.TLV.format()
@@ -138,9 +138,8 @@ func formatResubmit(a *Action, names Names) string {
 	return "resubmit(" + port + "," + table + option + ")"
 }
 
-// FormatDatapathActions returns the text of a megaflow's actions, in the words of
-// ovs-dpctl dump-flows where they exist: push_vlan(vid=5,pcp=0), set(...). Weft's own
-// actions are tunnel(template,vni) and drop(reason).
+// FormatDatapathActions returns the text of a megaflow's actions. It uses the words of ovs-dpctl dump-flows,
+// such as push_vlan(vid=5,pcp=0). Only Weft has the actions tunnel(template,vni) and drop(reason).
 func FormatDatapathActions(actions []flowtable.Action, names Names) string {
 	var texts []string
 	for i := 0; i < len(actions); i++ {
@@ -237,8 +236,8 @@ func formatDatapathAction(a *flowtable.Action, low uint64, names Names) string {
 	return formatARPAndND(a, low)
 }
 
-// formatARPAndND is formatDatapathAction for ARP, neighbour discovery, ICMP and the
-// flow label.
+// formatARPAndND returns the text of a datapath action that rewrites ARP, neighbour discovery, ICMP or the
+// IPv6 flow label.
 func formatARPAndND(a *flowtable.Action, low uint64) string {
 	num := Value64(uint64(a.U32))
 	switch a.Op {

@@ -2,15 +2,15 @@
 
 package openflow
 
-// GroupType is the way in which a group selects the buckets that it executes.
+// GroupType says which buckets of a group are executed for a frame.
 type GroupType uint8
 
-// Types, with the words of ovs-ofctl(8).
+// Types of groups (OpenFlow 1.5, 5.10.1).
 const (
-	GroupAll      GroupType = iota // every bucket gets a copy of the frame
+	GroupAll      GroupType = iota // executes every bucket, each on a copy of the frame
 	GroupSelect                    // executes one live bucket, selected by a hash of the connection
-	GroupIndirect                  // the only bucket
-	GroupFailover                  // the first live bucket
+	GroupIndirect                  // executes its only bucket
+	GroupFailover                  // executes the first live bucket
 )
 
 var groupTypeWords = [...]string{"all", "select", "indirect", "ff"}
@@ -21,22 +21,22 @@ const (
 	MaxGroup = 0xffffff00
 	// GroupAny selects all groups in deletes and lists.
 	GroupAny = 0xffffffff
-	// MaxGroups bounds the groups of a pipeline, MaxBuckets the buckets of one group.
-	// A change beyond a limit fails.
+	// MaxGroups limits the groups of a bridge, MaxBuckets the buckets of one group. A change beyond a limit
+	// fails.
 	MaxGroups  = 1 << 16
 	MaxBuckets = 1 << 10
 )
 
-// Bucket is an action set of a group.
+// Bucket is one action set of a group, with the condition under which the group may select it.
 type Bucket struct {
 	ID     uint32
-	Weight uint16 // for GroupSelect
+	Weight uint16 // share of the connections that a GroupSelect sends here, relative to the other buckets
 	// The bucket is live while the port WatchPort or the group WatchGroup is live.
 	// PortNone and GroupAny mean that the bucket does not watch a port or a group. A
 	// bucket that watches neither is always live.
 	WatchPort, WatchGroup uint32
 	Actions               []Action
-	Set                   []Action // Actions in order of execution, which ParseGroupMod and NewGroup fill
+	Set                   []Action // Actions in their order of execution; ParseGroupMod and NewGroup fill it
 }
 
 // order fills Set from Actions.
@@ -46,19 +46,17 @@ func (b *Bucket) order() {
 	b.Set = set.Ordered()
 }
 
-// Group is an entry of the group table, immutable in a pipeline: a modification
-// replaces it.
+// Group is an entry of a bridge's group table. The entry is immutable: a modification replaces it.
 type Group struct {
 	ID      uint32
 	Type    GroupType
 	Buckets []Bucket
-	// Method is the selection_method: "", hash or dp_hash, which use the same hash.
-	// Param is added to the hash. Fields are the hashed fields; "": addresses and
-	// ports.
+	// Method is the selection_method: "", hash or dp_hash. All three use the same hash. Param is hashed too.
+	// Fields are the hashed fields in text; "": addresses and ports.
 	Method string
 	Param  uint64
 	Fields string
-	hashed []FieldID // parsed Fields
+	hashed []FieldID // the fields that the text Fields names
 }
 
 // GroupCommand is the command of a GroupMod.

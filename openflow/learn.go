@@ -22,8 +22,8 @@ func init() {
 		nicira: map[uint16]niciraRow{nxLearn: {22, (*actionDecoder).decodeLearn}, nxLearn2: {30, (*actionDecoder).decodeLearn}}})
 }
 
-// LearnSpec is a learn action, which derives a flow from a frame. See ovs-actions(7),
-// "The learn action".
+// LearnSpec holds the arguments of a learn action, which adds a flow whose match and actions have values from
+// the frame (ovs-actions(7), "The learn action").
 type LearnSpec struct {
 	Table                    uint8
 	Priority                 uint16
@@ -43,13 +43,13 @@ type LearnKind uint8
 
 // Kinds of LearnItem.
 const (
-	LearnMatch  LearnKind = iota // match: Dst equals Src, or Value
-	LearnLoad                    // action: Src, or Value -> Dst
-	LearnOutput                  // output to the port in field Src
+	LearnMatch  LearnKind = iota // the learned flow matches Dst against the value
+	LearnLoad                    // the learned flow writes the value to Dst
+	LearnOutput                  // the learned flow outputs to the port whose number is the value of Src
 )
 
-// LearnItem is a match or action of a learned flow. Its value comes from the frame's
-// field Src, or from Value if Src.Bits is 0.
+// LearnItem is one match field or action of a learned flow. Its value comes from the sub-field Src of the
+// frame for which learn is executed. If Src.Bits is 0, the value is the constant Value.
 type LearnItem struct {
 	Kind     LearnKind
 	Dst, Src Subfield
@@ -87,7 +87,7 @@ func (p *actionParser) learn(t token) (Action, error) {
 	}
 }
 
-// learnParser is the state of parsing one learn action.
+// learnParser parses the arguments of one learn action.
 type learnParser struct {
 	names Names
 	check learnChecker
@@ -172,7 +172,7 @@ func (l *learnParser) load(t token) error {
 	return l.check.inner().writable(t.text, item.Dst)
 }
 
-// field parses a match of the learned flow: field, field=src or field=value.
+// field parses a match field of the learned flow. The text has the form field, field=src or field=value.
 func (l *learnParser) field(t token) error {
 	item := LearnItem{Kind: LearnMatch}
 	var ok bool

@@ -15,7 +15,6 @@ const (
 	nxBundleLoad = 13
 )
 
-// The rows of multipath and bundle.
 func init() {
 	addAction(ActMultipath, actionRow{words: map[string]actionParse{"multipath": (*actionParser).multipath}, format: formatLinks, encode: appendLinks,
 		nicira: map[uint16]niciraRow{nxMultipath: {22, (*actionDecoder).decodeMultipath}}})
@@ -32,20 +31,21 @@ func init() {
 // Open vSwitch.
 const maxMembers = 2048
 
-// maxLinks is the largest number of links of a multipath action.
+// maxLinks is the largest number of links of a multipath action, because the wire has 16 bits for the
+// highest link.
 const maxLinks = 1 << 16
 
 // LinkSpec holds the arguments of multipath, bundle and bundle_load.
 type LinkSpec struct {
 	Hashed    LinkFields
-	Basis     uint16 // is hashed together with the fields
+	Basis     uint16 // number that is hashed together with the fields
 	Algorithm LinkAlgorithm
-	MaxLink   uint16   // of multipath: 1 less than the number of links
-	Arg       uint32   // of multipath with iter_hash: the modulus
-	Members   []uint32 // of bundle and bundle_load: ports
+	MaxLink   uint16   // highest link of multipath; the lowest is 0
+	Arg       uint32   // argument of multipath's iter_hash: the modulus
+	Members   []uint32 // ports of bundle and bundle_load
 }
 
-// LinkFields names the fields that a link action hashes, with the numbers of the wire.
+// LinkFields selects the fields that a link action hashes. The constants have the numbers of the wire.
 type LinkFields uint8
 
 // Fields of a hash, in the order of linkFieldWords.
@@ -61,11 +61,11 @@ const (
 
 var linkFieldWords = [...]string{"eth_src", "symmetric_l4", "symmetric_l3l4", "symmetric_l3l4+udp", "nw_src", "nw_dst", "symmetric_l3"}
 
-// LinkAlgorithm chooses a link by the hash. The constants are those of multipath and of
-// bundle; both begin with 0 on the wire.
+// LinkAlgorithm says how a link action chooses a link by the hash. Multipath and bundle have constants of
+// their own. Both begin with 0, as on the wire.
 type LinkAlgorithm uint8
 
-// Algorithms of multipath, then those of bundle.
+// Algorithms: the first block is for multipath, the second for bundle and bundle_load.
 const (
 	ModuloN LinkAlgorithm = iota
 	HashThreshold
@@ -81,7 +81,7 @@ var (
 	bundleWords    = [...]string{"active_backup", "hrw"}
 )
 
-// linkWords cuts the arguments of a link action at commas and spaces.
+// linkWords cuts the first n arguments of a link action at commas and spaces. "rest" is the text behind them.
 func linkWords(text string, n int) (words []string, rest string) {
 	const separators = ", "
 	for len(words) < n {
@@ -108,7 +108,7 @@ func wordAt(words []string, word string) (index int, ok bool) {
 	return 0, false
 }
 
-// parseLinks parses the arguments that all link actions begin with: fields, basis, algorithm.
+// parseLinks parses the first arguments of each link action: fields, basis and algorithm.
 func parseLinks(words []string, algorithms []string) (*LinkSpec, error) {
 	hashed, ok := wordAt(linkFieldWords[:], words[0])
 	if !ok {
@@ -202,11 +202,10 @@ func (p *actionParser) bundle(t token) (Action, error) {
 	return a, err
 }
 
-// portBits is the least number of bits of the field that gets a port's number.
+// portBits is the least number of bits of the field to which bundle_load writes a port's number.
 const portBits = 16
 
-// check returns an error if a bundle has too many members, or one to which no frame can be
-// sent.
+// check returns an error if a bundle has more than maxMembers ports, or a port to which no frame can be sent.
 func (s *LinkSpec) check() error {
 	if len(s.Members) > maxMembers {
 		return fmt.Errorf("at most %d members", maxMembers)

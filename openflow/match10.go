@@ -9,8 +9,8 @@ import "weft/flowtable"
 // Match10Len is the size of the match.
 const Match10Len = 40
 
-// Wildcards of the match: a set bit means that the field is not compared. The masks of
-// addresses are the numbers of bits that are not compared, in 6 bits each.
+// Bits of the word "wildcards" (OpenFlow 1.0, 5.2.3). A set bit means that the field is not compared. Each of
+// the two IP addresses has 6 bits instead: the number of its low bits that are not compared.
 const (
 	wild10InPort  = 1 << 0
 	wild10VLAN    = 1 << 1
@@ -20,14 +20,14 @@ const (
 	wild10NWProto = 1 << 5
 	wild10TPSrc   = 1 << 6
 	wild10TPDst   = 1 << 7
-	wild10NWSrc   = 8  // lowest bit
-	wild10NWDst   = 14 // lowest bit
+	wild10NWSrc   = 8  // position of the lowest of the 6 bits
+	wild10NWDst   = 14 // position of the lowest of the 6 bits
 	wild10PCP     = 1 << 20
 	wild10TOS     = 1 << 21
 	wild10All     = 1<<22 - 1
 )
 
-// Exact10 reports whether a match of OpenFlow 1.0 compares all fields.
+// Exact10 reports whether an encoded match of OpenFlow 1.0 compares all fields. b has at least 4 bytes.
 func Exact10(b []byte) bool { return be.Uint32(b)&wild10All == 0 }
 
 // DecodeMatch10 decodes the match of OpenFlow 1.0, whose length must be Match10Len. It
@@ -92,8 +92,8 @@ func narrowICMP(m *Match) {
 	}
 }
 
-// AppendMatch10 appends a match in the form of OpenFlow 1.0. It leaves out fields that
-// OpenFlow 1.0 lacks.
+// AppendMatch10 appends a match in the encoding of OpenFlow 1.0. It leaves out the fields that OpenFlow 1.0
+// lacks.
 func AppendMatch10(b []byte, m *Match) []byte {
 	start := len(b)
 	b = appendZeros(b, Match10Len)
@@ -150,8 +150,8 @@ func AppendMatch10(b []byte, m *Match) []byte {
 	return b
 }
 
-// putVLAN10 writes the VLAN tag of a match in the form of OpenFlow 1.0. It returns the
-// wildcards without the bits of the written fields.
+// putVLAN10 writes the VLAN tag of a match to the encoded match o of OpenFlow 1.0. It returns the wildcards
+// without the bits of the fields that it has written.
 func putVLAN10(o []byte, m *Match, wild uint32) uint32 {
 	value, mask := m.Value[flowtable.WEthSrc]&flowtable.VLANTCI, m.Mask[flowtable.WEthSrc]&flowtable.VLANTCI
 	switch {

@@ -24,32 +24,32 @@ const (
 	// MeterController is the number of the meter of all frames to controllers whose action
 	// names no meter: OFPM_CONTROLLER (OpenFlow 1.3.1, A.3.4.4).
 	MeterController = 0xfffffffe
-	// MaxBands bounds the bands of all meters, each a token bucket in the datapath. A
-	// change beyond the limit fails.
+	// MaxBands limits the bands of all meters, because each band has a token bucket in the datapath. A change
+	// beyond the limit fails.
 	MaxBands = flowtable.MaxBands
 )
 
-// Meter drops frames that exceed the rate of any of its bands. It is immutable in a
-// pipeline: a modification replaces it.
+// Meter is an entry of a bridge's meter table. The entry is immutable: a modification replaces it. A frame
+// that exceeds the rate of a band is dropped or gets another DSCP, as the band says.
 type Meter struct {
 	ID uint32
-	// rates are in packets a second, otherwise in kilobits a second
+	// Packets is true if the rates of the bands are in packets a second, false if in kilobits a second.
 	Packets bool
-	Burst   bool // burst_size was given
+	Burst   bool // the meter has the flag burst, which says that the bands have burst sizes
 	Stats   bool
 	Bands   []MeterBand
 	// CreatedNS is the time of the add, CLOCK_MONOTONIC.
 	CreatedNS uint64
 }
 
-// Types of bands in text.
+// Words for the types of bands in ovs-ofctl(8).
 const (
 	bandDrop   = "drop"
 	bandRemark = "dscp_remark"
 )
 
-// maxPrecedence is the greatest Precedence of a band. The drop precedence of a frame has
-// three levels (RFC 2597, 6), and a band raises it to at most the last one.
+// maxPrecedence is the greatest Precedence of a band, which has 8 bits on the wire. The drop precedence of a
+// frame has only three levels (RFC 2597, 6), and a band raises it to at most the last one.
 const maxPrecedence = 255
 
 // MeterBand is a rate with a burst size, and what happens to frames beyond them.
@@ -60,7 +60,7 @@ type MeterBand struct {
 	// Precedence is the number by which the band raises the drop precedence of an IP
 	// frame's DSCP (type dscp_remark, RFC 2597); 0: the band drops the frame.
 	Precedence uint8
-	// Slot is the index of the datapath's token bucket, chosen by the pipeline.
+	// Slot is the index of the band's token bucket in the datapath. The bridge's tables choose it.
 	Slot uint32
 }
 
@@ -89,7 +89,7 @@ type MeterMod struct {
 	Line    int // line number, see FlowMod.Line
 }
 
-// isMeter reports whether a meter may have the number.
+// isMeter reports whether a meter may have this number: 1 to MaxMeter, or MeterController.
 func isMeter(id uint32) bool { return id > 0 && id <= MaxMeter || id == MeterController }
 
 // Parsing and formatting
@@ -147,7 +147,7 @@ func ParseMeterMod(text string, command MeterCommand) (MeterMod, error) {
 	return mod, m.parseBands(bandsText)
 }
 
-// parseBands parses the bands of a meter. The word type begins each band.
+// parseBands parses the bands of a meter. Each band begins with the word "type".
 func (m *Meter) parseBands(text string) error {
 	kind := ""
 	for {

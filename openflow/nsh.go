@@ -11,7 +11,7 @@ import (
 
 // The network service header (RFC 8300): the property of encap(nsh), and dec_nsh_ttl.
 
-// nxDecNSHTTL is the subtype of Nicira's action.
+// nxDecNSHTTL is the subtype of Nicira's action for dec_nsh_ttl.
 const nxDecNSHTTL = 48
 
 func init() {
@@ -19,8 +19,8 @@ func init() {
 		encode: (*actionEncoder).appendDecNSHTTL, rank: rankNSHTTL, nicira: map[uint16]niciraRow{nxDecNSHTTL: {6, (*actionDecoder).decodeDecNSHTTL}}})
 }
 
-// nshWords are the arguments of encap for an NSH, with the MD type; 0: none is given, which
-// means 1.
+// nshWords maps the arguments of encap for an NSH to the MD type. 0 means that the text gives no MD type, and
+// the header gets type 1.
 var nshWords = map[string]uint64{"nsh": 0, "nsh(md_type=1)": packet.NSHType1, "nsh(md_type=2)": packet.NSHType2}
 
 // The property md_type of encap(nsh) on the wire: class, type and length without its padding, as
@@ -32,8 +32,8 @@ const (
 	propertyLen       = 8
 )
 
-// decodeMDType returns the MD type in the properties b of encap(nsh), or 0 if there are none. ok
-// is false if it is unknown, or if there are other properties.
+// decodeMDType returns the MD type in the properties b of encap(nsh), or 0 if b is empty. ok is false if the
+// MD type is unknown, or if b has other properties.
 func decodeMDType(b []byte) (mdType uint64, ok bool) {
 	if len(b) == 0 {
 		return 0, true
@@ -65,7 +65,7 @@ func (d *actionDecoder) decodeDecNSHTTL(uint16, []byte) (Action, error) {
 	return a, err
 }
 
-// formatNSH returns the text of a datapath action on the NSH.
+// formatNSH returns the text of a datapath action that adds, removes or rewrites an NSH.
 func formatNSH(a *flowtable.Action) string {
 	v := packet.NSHFields(a.U64)
 	push := fmt.Sprintf("push_nsh(flags=%d,ttl=%d,mdtype=%d,np=%d,spi=0x%x,si=%d)", v>>packet.NSHFlagsShift, v>>packet.NSHTTLShift&0xff,
@@ -91,10 +91,11 @@ func formatNSH(a *flowtable.Action) string {
 	return fmt.Sprintf("set(nsh(c%d=0x%x))", a.Op-flowtable.OpSetNSHC1+1, a.U32)
 }
 
-// An NSH uses words of the key that have the addresses of other frames. A text may name the
-// EtherType behind the fields, so the parser decides at the end which fields were meant.
+// The key has no words of its own for an NSH. The header's fields are in the words that have the IP addresses
+// of other frames. A flow's text may name the EtherType behind the fields, so the parser decides at the end
+// of the text which of the two kinds of fields the match has.
 
-// sharedWord is a word of a match that names a field in such a word of the key.
+// sharedWord is a token of a match whose field is in a word that IP addresses and an NSH share.
 type sharedWord struct {
 	id   FieldID
 	text token
@@ -105,8 +106,8 @@ func usesSharedWord(id FieldID) bool {
 	return w == flowtable.WIPv4 || w == flowtable.WIPv6Src || w == flowtable.WIPv6Src+1
 }
 
-// separateShared removes the addresses of other frames from a match of frames with an NSH, as
-// ovs-ofctl does, and returns a note for each. It refuses fields of the NSH in other matches.
+// separateShared removes IP addresses from a match of frames with an NSH, as ovs-ofctl does, and returns a
+// note for each. It refuses fields of the NSH in other matches.
 func (p *flowParser) separateShared() (notes []string, err error) {
 	isNSH := NeedNSH.Met(&p.match)
 	for _, w := range p.shared {

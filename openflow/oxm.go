@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// The headers of fields on the wire: NXM in OpenFlow 1.0, OXM in later versions
-// (OpenFlow 1.5, 7.2.3). A header has a class of 16 bits, a field number of 7 bits, a
-// bit for a mask, and the length of the body in 8 bits. The names and numbers of the
-// headers are in the table of fields (field.oxm).
+// On the wire, a field begins with a header: NXM in OpenFlow 1.0, OXM in later versions (OpenFlow 1.5,
+// 7.2.3). A header has a class (16 bits), a field number (7 bits), a bit that says whether a mask follows the
+// value, and the length of the body in bytes (8 bits). The table of fields has the names and numbers of the
+// headers (field.oxm).
 
-// Classes.
+// Classes of headers, each with the prefix of the names of its fields.
 const (
 	classNXM0         = 0x0000 // NXM_OF_
 	classNXM1         = 0x0001 // NXM_NX_
@@ -42,10 +42,9 @@ const (
 	numberTLV   = 40  // NXM_NX_TUN_METADATA0
 )
 
-// oxmHeader is a header without its mask bit: the class (16 bits), the field number (7
-// bits) and the length of a body without mask. vendor is the experimenter, for headers
-// of the class classExperimenter. On the wire the vendor takes 4 bytes after the
-// header, which length does not count.
+// oxmHeader is a header without its mask bit. "length" is the number of bytes of a body without a mask.
+// "vendor" is the experimenter of a header of class classExperimenter. On the wire it takes 4 bytes behind
+// the header, which "length" does not count.
 type oxmHeader struct {
 	class  uint16
 	number uint8
@@ -53,8 +52,8 @@ type oxmHeader struct {
 	vendor uint32
 }
 
-// oxmHeaders has the headers of each field. nxm is the header in OpenFlow 1.0 and in
-// Nicira's actions, oxm the header in later versions.
+// oxmHeaders has the headers of one field. nxm is the header in OpenFlow 1.0 and in Nicira's actions, oxm the
+// header in later versions.
 type oxmHeaders struct{ nxm, oxm oxmHeader }
 
 var headersOf, fieldOfHeader = indexHeaders()
@@ -77,7 +76,7 @@ func indexHeaders() (headers [fieldCount]oxmHeaders, back map[oxmHeader]FieldID)
 			headers[id].oxm = h
 		}
 	}
-	headers[FDLVLAN], headers[FDLVLANPCP] = headers[FVLANVID], headers[FVLANPCP] // aliases without a name of their own
+	headers[FDLVLAN], headers[FDLVLANPCP] = headers[FVLANVID], headers[FVLANPCP] // both have no header of their own
 	back[oxmHeader{classExperimenter, onfTCPFlags, 2, onfVendor}] = FTCPFlags
 	return headers, back
 }
@@ -125,8 +124,8 @@ func (h oxmHeader) append(b []byte, masked bool) []byte {
 	return b
 }
 
-// AppendValue appends the low valueBytes bytes of a field value. valueBytes is the length in
-// the field's header.
+// AppendValue appends the low valueBytes bytes of a field's value in network order. valueBytes is the length
+// in the field's header.
 func AppendValue(b []byte, v Value128, valueBytes uint8) []byte {
 	for i := int(valueBytes) - 1; i >= 0; i-- {
 		b = append(b, byte(v.Shr(uint(8 * i))[1]))
@@ -134,8 +133,8 @@ func AppendValue(b []byte, v Value128, valueBytes uint8) []byte {
 	return b
 }
 
-// oxmEntry is one decoded field with its value. If the field has no mask on the wire,
-// mask has all bits of the field's bytes.
+// oxmEntry is one decoded field with its value. If the field has no mask on the wire, all bits of "mask" are
+// set, up to the field's length in bytes.
 type oxmEntry struct {
 	id      FieldID // FNone: a field that Weft does not support
 	masked  bool
@@ -143,13 +142,12 @@ type oxmEntry struct {
 	header  oxmHeader
 	badLen  bool // the encoded length differs from the field's length
 	zero    bool // all bits of the value are 0
-	// bytes has the value, and the mask behind it, of a field tun_metadata.
+	// bytes has the body of a field tun_metadata: the value, and behind it the mask if there is one.
 	bytes []byte
 }
 
-// readHeader reads a field header at the start of b. bodyBytes is the length of the
-// field's body. restBytes is the remainder of b after the header and the experimenter. ok is
-// false if b is too short.
+// readHeader reads a field header at the start of b. bodyBytes is the length of the field's body, with the
+// mask. restBytes are the bytes of b behind the header and its experimenter. ok is false if b is too short.
 func readHeader(b []byte) (h oxmHeader, masked bool, bodyBytes int, restBytes []byte, ok bool) {
 	if len(b) < 4 {
 		return h, false, 0, nil, false
@@ -170,7 +168,8 @@ func readHeader(b []byte) (h oxmHeader, masked bool, bodyBytes int, restBytes []
 	return h, masked, bodyBytes, restBytes, true
 }
 
-// fieldOf returns the field of a header, and whether the header has the field's length.
+// fieldOf returns the field that a header names, and whether the header has the field's length. It returns
+// FNone for a field that Weft does not support.
 func fieldOf(h oxmHeader) (id FieldID, rightLength bool) {
 	if n := h.number - numberTLV; h.class == classNXM1 && n < TLVFields {
 		return FTunMetadata + FieldID(n), h.length <= maxTLVLen
@@ -215,7 +214,7 @@ func readEntry(b []byte) (e oxmEntry, rest []byte, ok bool) {
 	return e, rest, true
 }
 
-// ValueOf returns up to 16 bytes as a number.
+// ValueOf returns the number that b holds in network order, of at most 16 bytes.
 func ValueOf(b []byte) (v Value128) {
 	for _, c := range b {
 		v = v.Shl(8)
@@ -238,8 +237,8 @@ func readSubfieldHeader(b []byte) (id FieldID, rest []byte, err error) {
 	return id, rest, nil
 }
 
-// MatchHeaders returns the headers of the fields that a match may have, as the features
-// of a table list them. If masks is true, a field with masks has its mask bit set.
+// MatchHeaders returns the encoded headers of the fields that a match may have, for the features of a flow
+// table. If "masks" is true, the mask bit is set in the headers of the fields that may have a mask.
 func MatchHeaders(v Version, masks bool) []byte {
 	var b []byte
 	for _, id := range featureFields(v) {
@@ -248,7 +247,8 @@ func MatchHeaders(v Version, masks bool) []byte {
 	return b
 }
 
-// SetHeaders returns the headers of the fields that set_field may set.
+// SetHeaders returns the encoded headers of the fields that set_field may set, for the features of a flow
+// table.
 func SetHeaders(v Version) []byte {
 	var b []byte
 	for _, id := range featureFields(v) {

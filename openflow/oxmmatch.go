@@ -20,8 +20,8 @@ var oxmOrder = []FieldID{
 	FCTIPv6Src, FCTIPv6Dst, FCTNwProto, FCTTpSrc, FCTTpDst,
 }
 
-// AppendMatch appends the fields of a match, in NXM for OpenFlow 1.0 and in OXM for
-// later versions, without the match's header and padding.
+// AppendMatch appends the encoded fields of a match: NXM for OpenFlow 1.0, OXM for later versions. The caller
+// adds the match's header and padding. tlvs is the bridge's TLV map.
 func AppendMatch(b []byte, m *Match, v Version, tlvs *TLVMap) []byte {
 	if m.Mask == (Flow{}) {
 		return b
@@ -48,8 +48,8 @@ func appendInPort(b []byte, number uint32, v Version) []byte {
 	return AppendValue(FInPortOXM.header(v).append(b, false), Value64(uint64(WirePort(number))), 4)
 }
 
-// appendField appends a field if unwritten has bits of it, and clears these bits in
-// unwritten.
+// appendField appends the field "id" if the mask "unwritten" has bits of the field, and clears these bits in
+// it.
 func appendField(b []byte, m *Match, unwritten *Flow, id FieldID, v Version) []byte {
 	f, s := &fields[id], WholeField(id)
 	if unwritten[f.word] == 0 && (f.bits <= 64 || unwritten[f.word+1] == 0) {
@@ -75,8 +75,8 @@ func appendField(b []byte, m *Match, unwritten *Flow, id FieldID, v Version) []b
 	return b
 }
 
-// appendVLAN appends the outer VLAN tag. NXM has the field vlan_tci for it; OXM has
-// vlan_vid with OFPVID_PRESENT, and vlan_pcp.
+// appendVLAN appends the match on the outer VLAN tag. NXM has one field for the tag, vlan_tci. OXM has two:
+// vlan_vid, which includes the bit OFPVID_PRESENT, and vlan_pcp.
 func appendVLAN(b []byte, m *Match, v Version) []byte {
 	value, mask := m.Value[flowtable.WEthSrc]&flowtable.VLANTCI, m.Mask[flowtable.WEthSrc]&flowtable.VLANTCI
 	if mask == 0 {
@@ -114,13 +114,13 @@ func appendTOS(b []byte, m *Match, v Version) []byte {
 	return append(headersOf[FIPDSCP].oxm.append(b, false), byte(tos>>2))
 }
 
-// DecodeMatch decodes the fields of a match, NXM or OXM, as AppendMatch writes them.
-// Errors are *CodedError.
+// DecodeMatch decodes the fields of a match that AppendMatch or a controller has encoded. Fields may be NXM
+// or OXM in any version. Errors are *CodedError.
 func DecodeMatch(b []byte, tlvs *TLVMap) (m Match, err error) { return decodeMatch(b, tlvs, false) }
 
-// DecodeMetadata decodes the match of a packet-out, which has the fields that are not
-// in the frame's bytes. It ignores fields of value 0, even fields that Weft does not
-// support, because Open vSwitch's controllers send all of them.
+// DecodeMetadata decodes the match of a packet-out, whose fields are not in the frame's bytes, such as
+// in_port and registers. It ignores fields with the value 0, even those that Weft does not support, because
+// the controllers of Open vSwitch send all fields.
 func DecodeMetadata(b []byte, tlvs *TLVMap) (m Match, err error) { return decodeMatch(b, tlvs, true) }
 
 func decodeMatch(b []byte, tlvs *TLVMap, metadata bool) (m Match, err error) {
@@ -166,7 +166,7 @@ func (e *oxmEntry) check(m *Match, present *[fieldCount]bool) error {
 		return fail(ErrMatchBadLen, "a wrong length")
 	case e.id == FNone:
 		return fail(ErrMatchBadField, "expected a field that weft supports")
-	case !f.prerequisite.Met(m) && e.id != FVLANVID: // a match on vlan_vid itself says whether there is a tag
+	case !f.prerequisite.Met(m) && e.id != FVLANVID: // vlan_vid itself has the bit that says whether there is a tag
 		return fail(ErrMatchBadPrereq, "expected "+prereqTexts[f.prerequisite]+" before it")
 	case present[e.id]:
 		return fail(ErrMatchDupField, "expected it once")
@@ -212,8 +212,8 @@ func (e *oxmEntry) set(m *Match) {
 	setField(m, e.id, v, mask)
 }
 
-// InPortOf returns the in_port of a match, or PortController if it has none, as a
-// packet-out without an in_port means (OpenFlow 1.5, 7.3.6).
+// InPortOf returns the in_port of a packet-out's match. It returns PortController if the match has none
+// (OpenFlow 1.5, 7.3.6).
 func InPortOf(m *Match) uint32 {
 	if m.Mask.Key().InPort() == 0 {
 		return PortController

@@ -9,16 +9,15 @@ import (
 	"unique"
 )
 
-// PackedMatch is a compact Match that stores only the words in which the mask is not 0.
-// Matches with equal masks share the memory of the mask. Equal matches have equal
-// PackedMatches. The zero PackedMatch matches everything.
+// PackedMatch is a Match in less memory, for the flow tables. It stores only the words in which the mask is
+// not 0, and matches with equal masks share the mask. Equal matches are equal by ==. The zero PackedMatch
+// matches everything.
 type PackedMatch struct {
 	mask   unique.Handle[Flow] // zero: matches everything
 	values string              // the value's words for the non-zero mask words, little endian
 }
 
-// Pack returns m as a PackedMatch, without the words in which the mask is 0. The bits of m.Value
-// outside of the mask are lost.
+// Pack returns m as a PackedMatch. Bits of m.Value outside of the mask are lost.
 func (m *Match) Pack() PackedMatch {
 	if m.Mask == (Flow{}) {
 		return PackedMatch{}
@@ -33,7 +32,7 @@ func (m *Match) Pack() PackedMatch {
 	return PackedMatch{mask: unique.Make(m.Mask), values: string(values)}
 }
 
-// Unpack returns the Match from which Pack has made p. The bits of Value outside of the mask are 0.
+// Unpack returns the Match that Pack has packed. Its Value has no bit outside of its Mask.
 func (p PackedMatch) Unpack() (m Match) {
 	if p.values == "" {
 		return m
@@ -52,7 +51,7 @@ func (p PackedMatch) Unpack() (m Match) {
 // Mask returns the mask; the zero handle: p matches everything. Equal masks have equal handles.
 func (p PackedMatch) Mask() unique.Handle[Flow] { return p.mask }
 
-// Word returns word n of the packed value.
+// Word returns the value's word at the n-th word of the mask that is not 0, from n = 0.
 func (p PackedMatch) Word(n int) uint64 {
 	b := p.values[8*n : 8*n+8]
 	return uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
@@ -65,7 +64,7 @@ func (p PackedMatch) Within(o *Match) bool {
 	return m.Within(o)
 }
 
-// Format returns the text of the match, see FormatMatch.
+// Format returns the text of the match in ovs-ofctl's words, see FormatMatch. names may be nil.
 func (p PackedMatch) Format(names Names) string {
 	m := p.Unpack()
 	return FormatMatch(&m, names)

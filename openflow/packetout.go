@@ -10,7 +10,7 @@ import (
 	"weft/packet"
 )
 
-// PacketOut is a frame that the operator sends, with the actions to execute on it.
+// PacketOut is a frame that the operator sends with the verb packet-out, and the actions to execute on it.
 type PacketOut struct {
 	// Flow holds the fields that are not in the frame: in_port, tunnel fields,
 	// metadata and registers.
@@ -19,9 +19,9 @@ type PacketOut struct {
 	Actions []Action
 }
 
-// ParsePacketOut parses packet-out's argument in ovs-ofctl's syntax:
-// in_port=PORT,packet=HEX,actions=ACTION[,ACTION...]. An output to TABLE runs the
-// flow tables. Errors are *ParseError.
+// ParsePacketOut parses the argument of packet-out in ovs-ofctl's syntax:
+// in_port=PORT,packet=HEX,actions=ACTION[,ACTION...]. The actions may output to TABLE, which sends the frame
+// through the flow tables. Errors are *ParseError.
 func ParsePacketOut(text string, names Names) (PacketOut, error) {
 	words, actions, ok, err := cutActions(text)
 	if err != nil {
@@ -99,8 +99,8 @@ func (po *PacketOut) word(t token, match *Match, names Names) error {
 	return nil
 }
 
-// wrongHex returns the error for an invalid hexadecimal frame, without the whole
-// frame.
+// wrongHex returns the error for a frame that is no hexadecimal number. The error does not repeat the frame,
+// which may be long.
 func wrongHex(t token) error {
 	const want = "pairs of hexadecimal digits, not "
 	for i, r := range t.value {

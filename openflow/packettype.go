@@ -4,9 +4,9 @@ package openflow
 
 import "strings"
 
-// packet_type (OpenFlow 1.5, 7.2.3.11) names a frame's outermost header by namespace and
-// type. Every frame of Weft is an Ethernet frame, whose type is (0,0). A match with this type
-// matches every frame and is left out; other types are refused.
+// The field packet_type (OpenFlow 1.5, 7.2.3.11) names a frame's outermost header by namespace and type.
+// Every frame of Weft is an Ethernet frame, whose type is (0,0). So a match on this type matches every frame,
+// and the parsers leave it out. They refuse other types.
 
 // packetTypeHeader is the header of OXM_OF_PACKET_TYPE.
 var packetTypeHeader = oxmHeader{class: classOXM, number: 44, length: 4}

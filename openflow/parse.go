@@ -33,7 +33,7 @@ func wrong(word, expected string, args ...any) error {
 
 const expectedKeyword = "a match field such as in_port, dl_dst or nw_src, a protocol such as ip or tcp, or priority, table, cookie or actions"
 
-// shorthands are words such as tcp that stand for an EtherType and an IP protocol.
+// shorthands are words such as tcp that stand for a match on an EtherType and an IP protocol.
 var shorthands = []struct {
 	name  string
 	eth   uint64
@@ -57,10 +57,11 @@ func init() {
 	}
 }
 
-// token is a word of flow or action text: key, key=value, key:value or key(value).
+// token is one setting in the text of a flow or an action. It has one of the forms key, key=value, key:value
+// and key(value).
 type token struct {
 	key, value string
-	delim      byte // '=', ':', '('; 0: a key alone
+	delim      byte // byte behind the key: '=', ':' or '('; 0: the token has no value
 	text       string
 }
 
@@ -104,7 +105,7 @@ var flagWords = []struct {
 	{"no_packet_counts", NoPacketCounts}, {"no_byte_counts", NoByteCounts},
 }
 
-// Words returns the words of the flags that are set, in ovs-ofctl's order.
+// Words returns the ovs-ofctl(8) words of the flags in f, in ovs-ofctl's order.
 func (f Flags) Words() (words []string) {
 	for _, w := range flagWords {
 		if f&w.flag != 0 {
@@ -127,8 +128,8 @@ func keyEnd(s string) int {
 	return len(s)
 }
 
-// valueEnd returns the position of the first byte of s that is in delims and outside of
-// quotes and parentheses. The search begins at position pos.
+// valueEnd returns the position of the first byte of s from pos on that is in delims and outside of quotes
+// and parentheses, or len(s). delims is "separators" or ")".
 func valueEnd(s string, pos int, delims string) int {
 	depth := 0
 	for pos < len(s) {
@@ -162,15 +163,15 @@ func quotedEnd(s string, pos int) int {
 	return len(s)
 }
 
-// parseMode is the purpose of a text.
+// parseMode says which command a flow's text is for, and so which words the text may have.
 type parseMode struct {
 	command Command
-	filter  bool // for dump-flows and del-flows: out_port and out_group, no actions
+	filter  bool // of dump-flows and del-flows: the text may have out_port and out_group, but no actions
 }
 
-// ParseFlowMod parses one flow in ovs-ofctl's syntax of add-flow (Add), mod-flows
-// (Modify, ModifyStrict) or del-flows (Delete, DeleteStrict). names resolves port
-// names; nil: none. Errors are *ParseError.
+// ParseFlowMod parses one flow in the syntax of ovs-ofctl's add-flow (Add), mod-flows (Modify, ModifyStrict)
+// or del-flows (Delete, DeleteStrict). names has the bridge's ports and TLV map; nil: the text may have
+// neither port names nor fields tun_metadata. Errors are *ParseError.
 //
 // Like ovs-ofctl, it ignores match fields without their prerequisites; FlowMod.Notes
 // lists them.
@@ -181,12 +182,12 @@ func ParseFlowMod(text string, command Command, names Names) (FlowMod, error) {
 	return p.parse(text)
 }
 
-// parsers has unused parsers, of 2 KiB each. A start of control parses a million flows.
+// parsers has unused parsers, of 2 KiB each. They are reused because control, when it starts, may parse a
+// million saved flows.
 var parsers = sync.Pool{New: func() any { return new(flowParser) }}
 
-// ParseFilter parses the argument of dump-flows: a match with table, cookie/mask and
-// out_port, or "". The result has the
-// command Delete, which selects flows as dump-flows does.
+// ParseFilter parses the argument of dump-flows: "", or a match that may also have table, cookie/mask,
+// out_port and out_group. The result has the command Delete, which selects the same flows as dump-flows.
 func ParseFilter(text string, names Names) (FlowMod, error) {
 	return ParseFlowMod(text, Delete, names)
 }
@@ -231,8 +232,8 @@ func ParseFlowMods(text string, command Command, names Names) ([]FlowMod, error)
 	return mods, nil
 }
 
-// countFlows returns an upper bound for the number of flows in a file, at most
-// maxFileFlows.
+// countFlows returns an upper bound for the number of flows in a file, but at most maxFileFlows. It counts
+// the lines that are neither empty nor comments.
 func countFlows(text string) (n int) {
 	most := min(len(text)/shortestFlow+1, maxFileFlows)
 	for text != "" && n < most {
@@ -248,14 +249,14 @@ func countFlows(text string) (n int) {
 	return n
 }
 
-// maxFileFlows bounds the flows in a file: a full table and some deletes. A file with
-// more is refused.
+// maxFileFlows limits the flows in a file: MaxRules, and 4096 more for lines that delete. A file with more is
+// refused.
 const maxFileFlows = 1<<20 + 1<<12
 
 // shortestFlow is the length of the shortest flow text, with its newline.
 const shortestFlow = len("action=1\n")
 
-// maxLine is the longest line in a file of flows, in bytes.
+// maxLine is the greatest length in bytes of a line in a file of flows. A longer line is refused.
 const maxLine = 1 << 20
 
 func (p *flowParser) line(text string, command Command) (FlowMod, error) {
@@ -267,29 +268,27 @@ func (p *flowParser) line(text string, command Command) (FlowMod, error) {
 	return p.parse(text)
 }
 
-// flowParser is the state of parsing one flow.
+// flowParser parses the text of one flow. Pool "parsers" keeps it for the next one.
 type flowParser struct {
 	names Names
 	mode  parseMode
 	mod   FlowMod
-	match Match // match of mod
+	match Match // the match so far, which finish packs into mod
 	lists actionLists
 	inner actionParser
-	// shared has the words of the match that name fields in words that an NSH uses too.
+	// shared has the tokens whose fields are in words that IP addresses and an NSH share, see separateShared.
 	shared []sharedWord
 }
 
-// actionLists maps the text of an action list to the parsed list. Flows of one file
-// share these lists. The map has only lists whose meaning does not depend on the match.
-// A nil map shares nothing.
+// actionLists maps the text of a list of actions to the parsed list, which flows of one file then share. The
+// map has only lists whose meaning does not depend on the flow's match. A nil map shares nothing.
 type actionLists map[string][]Action
 
-// maxActionLists bounds the shared action lists of a file. Further lists are not
-// shared.
+// maxActionLists limits the shared lists of actions of a file. Further lists are not shared.
 const maxActionLists = 1024
 
-// keep adds a parsed list of actions to the shared lists if it has only outputs. The
-// meaning of other actions may depend on the match.
+// keep adds a parsed list of actions to the shared lists if it has only outputs. Whether other actions are
+// valid may depend on the match.
 func (l actionLists) keep(text string, list []Action) {
 	if l == nil || len(l) >= maxActionLists {
 		return
@@ -323,8 +322,8 @@ func (p *flowParser) parse(text string) (FlowMod, error) {
 	}
 }
 
-// cutActions splits a flow into match and actions. Like ovs-ofctl it splits at the
-// first "action", even inside a longer word, and at the = after it.
+// cutActions splits a flow's text into match and actions. Like ovs-ofctl, it ends the match at the first
+// "action", even inside a longer word, and begins the actions behind the next "=".
 func cutActions(text string) (match, actions string, found bool, err error) {
 	const word = "action"
 	for at := 0; at < len(text); at++ {
@@ -363,7 +362,7 @@ func (p *flowParser) finish(actions string, hasActions bool) (FlowMod, error) {
 		return FlowMod{}, wrong("", "actions=ACTION[,ACTION...] at the end of the flow")
 	}
 	if mod.CookieMask == 0 {
-		// A modification without a cookie mask sets the cookie of the flows, by default
+		// Without a cookie mask, a modification sets the cookie of the flows: to the value in the text, or
 		// to 0.
 		mod.ModifyCookie = true
 	}
@@ -387,7 +386,7 @@ func (p *flowParser) finish(actions string, hasActions bool) (FlowMod, error) {
 	return *mod, nil
 }
 
-// word parses one word of the match.
+// word parses one token before the actions.
 func (p *flowParser) word(t token) error {
 	for i := range shorthands {
 		if s := &shorthands[i]; s.name == t.key {
@@ -418,7 +417,6 @@ func (p *flowParser) word(t token) error {
 func (p *flowParser) keyValue(t token) error {
 	id, isField := fieldNames[t.key]
 	if isField {
-		// Only tcp_flags accepts a missing value. The field's own parser checks this.
 		if usesSharedWord(id) {
 			p.shared = append(p.shared, sharedWord{id, t})
 		}
@@ -437,7 +435,8 @@ func (p *flowParser) keyValue(t token) error {
 	return set(p, t)
 }
 
-// setting returns the parser of a word such as priority, or nil.
+// setting returns the function that parses a setting such as priority. It returns nil if the command of the
+// text has no setting with this name.
 func (p *flowParser) setting(key string) func(*flowParser, token) error {
 	switch key {
 	case "table":
@@ -504,8 +503,8 @@ func (p *flowParser) table(t token) error {
 	return nil
 }
 
-// cookie parses cookie=value, the new cookie of flows, or cookie=value/mask, which
-// selects flows.
+// cookie parses a cookie. The form cookie=value gives flows a new cookie, cookie=value/mask selects flows by
+// their cookie.
 func (p *flowParser) cookie(t token) error {
 	value, mask, masked := strings.Cut(t.value, "/")
 	v, ok := parseSigned(value)
@@ -537,10 +536,10 @@ func parseSigned(s string) (uint64, bool) {
 	return v, ok
 }
 
-// location is a part of a Flow that several fields share. A match must meet one of
-// the prerequisites in anyOf.
+// location is a range of bits of a Flow, which several fields may share. A match on these bits must meet one
+// of the prerequisites in anyOf.
 type location struct {
-	field FieldID // field for messages
+	field FieldID // the field that messages name
 	word  int
 	mask  uint64
 	anyOf []Prereq
@@ -570,9 +569,9 @@ var locations = []location{
 	{FNDOptType, flowtable.WND, 0xff << 24, []Prereq{NeedND}},
 }
 
-// normalize removes the parts of the match whose prerequisites are missing. notes has a line
-// for each removed part, as FlowMod.Notes does. normalize goes through the parts in the order of
-// locations, because a removed part may be the prerequisite of a later one.
+// normalize removes from the match the fields whose prerequisites are missing. "notes" has a line for each
+// removed field, for FlowMod.Notes. normalize goes through the fields in the order of "locations", because a
+// removed field may be the prerequisite of a later one.
 func normalize(m *Match) (notes []string, err error) {
 	for i := range locations {
 		l := &locations[i]
@@ -596,8 +595,8 @@ func normalize(m *Match) (notes []string, err error) {
 	return notes, checkCT(m)
 }
 
-// note appends the remark that a match ignores the location, unless it is the last of notes
-// already.
+// note appends the remark that a match ignores the location's field, unless it is the last of "notes"
+// already. A field of 128 bits has two locations.
 func (l *location) note(notes []string) []string {
 	var needs []string
 	for _, p := range l.anyOf {

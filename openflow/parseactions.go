@@ -17,14 +17,14 @@ import (
 // maxActionDepth bounds the nesting of clone. Deeper nesting is refused.
 const maxActionDepth = 16
 
-// ParseActions parses a list of actions without a match. It does not check
-// prerequisites.
+// ParseActions parses a list of actions of an unknown flow. So it does not check whether the flow's match
+// meets the prerequisites of the actions. Errors are *ParseError.
 func ParseActions(text string, names Names) ([]Action, error) {
 	a := actionParser{names: names, check: actionChecker{table: TableAll}}
 	return a.whole(text)
 }
 
-// whole parses all actions of a flow.
+// whole parses the complete list of a flow's actions, and applies the rules about the list as a whole.
 func (p *actionParser) whole(text string) ([]Action, error) {
 	list, err := p.parse(text)
 	if other := checkConjunctions(list); err == nil && other != "" {
@@ -36,14 +36,14 @@ func (p *actionParser) whole(text string) ([]Action, error) {
 	return list, err
 }
 
-// actionParser is the state of parsing one list of actions.
+// actionParser parses one list of actions. Nested lists have parsers of their own.
 type actionParser struct {
 	names Names
 	check actionChecker
-	depth int // of clones within each other
+	depth int // number of clone actions around the list
 }
 
-// The rows of the actions whose parsers are in this file.
+// These actions have no file of their own.
 func init() {
 	addAction(ActOutput, actionRow{words: map[string]actionParse{"output": (*actionParser).output}, format: formatOutput, rank: rankOutput,
 		encode: func(e *actionEncoder, b []byte, a *Action) []byte { return e.output(b, a.Port, uint16(a.Value[1])) }})
@@ -135,7 +135,7 @@ func (p *actionParser) parse(text string) ([]Action, error) {
 	}
 }
 
-// maxListed is the largest number of actions in one flow. More are refused.
+// maxListed is the largest number of actions in one list. More are refused.
 const maxListed = 4096
 
 func (p *actionParser) parseAction(t token) (Action, error) {
@@ -187,7 +187,7 @@ func (p *actionParser) subfield(text string) (Subfield, error) {
 	return s, nil
 }
 
-// parseSubfield parses a sub-field that is not of a field tun_metadata.
+// parseSubfield parses a sub-field of any field but tun_metadata, which would need the TLV map.
 func parseSubfield(text string) (Subfield, bool) { return parseSubfieldOf(text, nil) }
 
 // parseSubfieldOf parses field, field[], field[bit] or field[from..to].
@@ -229,7 +229,7 @@ func parseBit(s string) (int, bool) {
 
 const expectedSubfield = "a field with bits within it, such as reg0[0..15] or NXM_OF_VLAN_TCI[0..11]"
 
-// splitArrow splits value->field.
+// splitArrow splits the value of a token, which has the form value->field.
 func splitArrow(t token) (value, field string, err error) {
 	value, field, ok := strings.Cut(t.value, "->")
 	if !ok {
@@ -265,7 +265,7 @@ func (p *actionParser) setField(t token) (Action, error) {
 	case masked && !f.maskable:
 		return Action{}, wrong(value, "a value without a mask for %s", f.name)
 	case id == FVLANVID || id == FDLVLAN:
-		// OFPVID_PRESENT is optional and implied
+		// The text may have the bit OFPVID_PRESENT. The action sets it in any case.
 		v = v.AndNot(Value64(flowtable.VLANPresent))
 	case id == FNwTOS && v[1]&^tosDSCP != 0:
 		return Action{}, wrong(value, "a multiple of 4 from 0 to 252 for nw_tos")
@@ -295,7 +295,7 @@ func (p *actionParser) load(t token) (Action, error) {
 	if !ok || negative && (v[0] != 0 || strings.HasPrefix(digits, "+")) {
 		return Action{}, wrong(value, "a number of at most %d bits", dst.Bits)
 	}
-	if negative { // in two's complement of 64 bits, as in ovs-ofctl
+	if negative { // like ovs-ofctl, use the two's complement in 64 bits
 		v[1] = -v[1]
 	}
 	if v.BitLen() > int(dst.Bits) {
@@ -308,7 +308,8 @@ func (p *actionParser) load(t token) (Action, error) {
 	return Action{Kind: ActLoad, Dst: dst, Value: v}, nil
 }
 
-// loadsOf splits a load of more than 64 bits, because load carries 64 bits on the wire.
+// loadsOf splits a load of more than 64 bits into several, because a load on the wire has at most 64 bits. It
+// returns other actions unchanged.
 func loadsOf(a Action) []Action {
 	if a.Kind != ActLoad || a.Dst.Bits <= 64 {
 		return []Action{a}
@@ -377,8 +378,7 @@ func (p *actionParser) modVLANPCP(t token) (Action, error) {
 	return Action{Kind: ActModVLANPCP, Value: Value64(v)}, nil
 }
 
-// ethernetThere matches an Ethernet address followed by other text. ovs-ofctl ignores
-// the other text.
+// ethernetThere matches an Ethernet address with other text behind it, which ovs-ofctl ignores.
 var ethernetThere = regexp.MustCompile(`^((?:0*[0-9a-fA-F]{1,2}:){5}0*[0-9a-fA-F]{1,2})[^0-9a-fA-F]`)
 
 // leadingEthernet returns the Ethernet address at the start of text. It returns all of
@@ -391,8 +391,8 @@ func leadingEthernet(text string) string {
 	return text
 }
 
-// modField returns the parser of a mod_ action that sets a whole field. OpenFlow 1.0
-// has no prerequisite for these actions: frames without the field stay unchanged.
+// modField returns the parser of an action such as mod_nw_src, which sets a whole field. In OpenFlow 1.0
+// these actions have no prerequisite: frames without the field stay unchanged.
 func modField(id FieldID) func(*actionParser, token) (Action, error) {
 	return func(p *actionParser, t token) (Action, error) {
 		f := &fields[id]
@@ -408,7 +408,7 @@ func modField(id FieldID) func(*actionParser, token) (Action, error) {
 			return Action{}, wrong(t.text, "an IPv4 address as a.b.c.d for %s", t.key)
 		}
 		switch id {
-		case FIPECN, FIPTTL: // OpenFlow 1.0 does not have these
+		case FIPECN, FIPTTL: // OpenFlow 1.0 has no actions for these fields, so later versions' rule applies
 			if err := p.check.readable(t.text, WholeField(id)); err != nil && !p.check.inSet {
 				return Action{}, err
 			}
@@ -430,7 +430,7 @@ func modField(id FieldID) func(*actionParser, token) (Action, error) {
 
 func (p *actionParser) decTTL(t token) (Action, error) {
 	p.check.lenient(t.text, NeedIP)
-	// Controller ids in dec_ttl are accepted and ignored: Weft has no controllers.
+	// The ids in dec_ttl(ID,...) are accepted and ignored: xlate.ttlExpired sends to controllers with id 0.
 	for _, id := range strings.FieldsFunc(t.value, func(r rune) bool { return strings.ContainsRune(separators, r) }) {
 		if _, ok := parseUint(id, 0xffff); !ok {
 			return Action{}, wrong(t.text, "dec_ttl")
@@ -445,9 +445,8 @@ func (p *actionParser) gotoTable(t token) (Action, error) {
 	case !ok:
 		return Action{}, wrong(t.text, "a table number from 0 to 254")
 	case p.check.table != TableAll && v <= uint64(p.check.table):
-		// goto_table must name a later table. If the text of the flow has no table
-		// number, any table is accepted, as in ovs-ofctl; MaxResubmits then ends a
-		// loop.
+		// goto_table must name a later table. If the text of the flow has no table number, any table is
+		// accepted, as in ovs-ofctl. maxResubmits of package xlate then ends a loop.
 		return Action{}, wrong(t.text, "a table behind the flow's own, %d", p.check.table)
 	}
 	return Action{Kind: ActGotoTable, Table: uint8(v)}, nil
@@ -527,7 +526,7 @@ func (p *actionParser) clone(t token) (Action, error) {
 	inner := *p
 	inner.depth++
 	inner.check.nested, inner.check.rank = true, 0
-	inner.check.strict = false // like ovs-ofctl, the checks within clone do not consider the actions before it
+	inner.check.strict = false // like ovs-ofctl, the check of loose and strict ignores the actions before clone
 	sub, err := inner.parse(t.value)
 	p.check.loose, p.check.looseNeeds, p.check.strict = inner.check.loose, inner.check.looseNeeds, inner.check.strict
 	return Action{Kind: ActClone, Sub: sub}, err
