@@ -10,9 +10,8 @@ import (
 	"weft/flowtable"
 )
 
-// setField makes match m require value v in the bits of mask, and drops earlier
-// requirements on the field. VLAN fields also set the bits that they imply
-// (ovs-fields(7)).
+// setField makes the match m require the value v in the bits of "mask". It drops earlier requirements on the
+// field. A VLAN field also requires the bits that it implies, such as the presence of a tag (ovs-fields(7)).
 func setField(m *Match, id FieldID, v, mask Value128) {
 	if mask.IsZero() {
 		unsetField(m, id)
@@ -72,13 +71,13 @@ func unsetField(m *Match, id FieldID) {
 	}
 }
 
-// SetBits makes m require the bits v of mask in a word of Flow.
+// SetBits makes m require that the bits of "mask" in Flow[word] are those of v.
 func SetBits(m *Match, word int, v, mask uint64) {
 	m.Mask[word] |= mask
 	m.Value[word] = m.Value[word]&^mask | v&mask
 }
 
-// ClearBits makes m match any bits of mask in a word of Flow.
+// ClearBits makes m ignore the bits of "mask" in Flow[word].
 func ClearBits(m *Match, word int, mask uint64) {
 	m.Mask[word] &^= mask
 	m.Value[word] &^= mask
@@ -96,7 +95,7 @@ func parseMatchField(m *Match, id FieldID, t token, names Names) error {
 	}
 	text := t.value
 	if text == "" {
-		text = "0/0" // integer fields take an empty value as 0/0
+		text = "0/0" // for fields of numbers and flags, a missing value means any value; others refuse it
 	}
 	v, mask, err := parseFieldValue(id, text, names)
 	if err != nil {
@@ -122,9 +121,8 @@ func parseMatchField(m *Match, id FieldID, t token, names Names) error {
 	return nil
 }
 
-// parseFieldValue parses value[/mask] in the text format of the field. If the text has
-// no mask, all bits of the returned mask are set, up to the field's size in whole
-// bytes.
+// parseFieldValue parses value[/mask] in the text format of the field. If the text has no mask, the returned
+// "mask" has all bits of the field's bytes, which may be more bits than the field has.
 func parseFieldValue(id FieldID, text string, names Names) (v, mask Value128, err error) {
 	f := &fields[id]
 	mask = Ones(8 * uint(f.bytes))
@@ -163,15 +161,15 @@ func parseFieldValue(id FieldID, text string, names Names) (v, mask Value128, er
 	return v, mask, err
 }
 
-// tooLargeVLAN reports whether a number has more bits than a VLAN ID. The field dl_vlan
-// also accepts OpenFlow 1.0's number for untagged frames, and vlan_vid the bit
-// OFPVID_PRESENT.
+// tooLargeVLAN reports whether v is too large for the VLAN field "id". It returns false for other fields.
+// Besides VLAN IDs, dl_vlan may be OpenFlow 1.0's number for untagged frames (0xffff), and vlan_vid may have
+// the bit OFPVID_PRESENT.
 func tooLargeVLAN(id FieldID, v uint64) bool {
 	return id == FDLVLAN && v > flowtable.VLANID && v != dlVLANNone || id == FVLANVID && v > flowtable.VLANPresent|flowtable.VLANID
 }
 
-// parseScalar parses a field's value or mask. An error shows the text quoted (the whole
-// argument).
+// parseScalar parses a value or a mask of the field f. Errors quote the text "quoted", which is the field's
+// complete argument.
 func parseScalar(f *field, text, quoted string) (Value128, error) {
 	switch f.format {
 	case asEthernet:
@@ -195,8 +193,8 @@ func parseScalar(f *field, text, quoted string) (Value128, error) {
 	}
 	v, ok := parseNumber(text)
 	if !ok && strings.HasPrefix(text, "-") {
-		// A negative number has 64 bits, as with strtoull, so only fields of 64 bits
-		// accept it.
+		// As in ovs-ofctl, which calls strtoull, a negative number becomes one of 64 bits. So only fields of
+		// at least 64 bits accept it.
 		v[1], ok = parseSigned(text)
 	}
 	if !ok || v.BitLen() > 8*int(f.bytes) {
@@ -212,7 +210,7 @@ func maskHint(f *field) string {
 	return ""
 }
 
-// AddrValue returns an address as a number.
+// AddrValue returns the number of 32 or 128 bits that an IP address is in network order.
 func AddrValue(a netip.Addr) Value128 {
 	if a.Is4() {
 		b := a.As4()
@@ -225,7 +223,7 @@ func AddrValue(a netip.Addr) Value128 {
 	return v
 }
 
-// ValueAddr converts a number of 32 or 128 bits to an address.
+// ValueAddr returns the IPv4 address that is the number v if width is 32, otherwise the IPv6 address.
 func ValueAddr(v Value128, width uint) netip.Addr {
 	if width == 32 {
 		return netip.AddrFrom4([4]byte{byte(v[1] >> 24), byte(v[1] >> 16), byte(v[1] >> 8), byte(v[1])})
@@ -264,7 +262,7 @@ func parseIPv4(text string) (Value128, bool) {
 	return Value64(v), true
 }
 
-// fragWords are the keywords of ip_frag with their values and masks.
+// fragWords are the words for ip_frag in flow text, each with the value and mask of the match.
 var fragWords = []struct {
 	word     string
 	v, mask  uint64
@@ -286,11 +284,12 @@ func parseFrag(text string) (v, mask Value128, err error) {
 	return v, mask, wrong(text, "no, yes, first, later or not_later")
 }
 
-// tcpFlagNames are the bits of tcp_flags from bit 0 on (RFC 9293 section 3.1; bit 8
-// was RFC 3540's nonce sum).
+// tcpFlagNames are the names of the bits of tcp_flags, lowest bit first (RFC 9293 section 3.1). Bit 8 was the
+// nonce sum of RFC 3540.
 var tcpFlagNames = []string{"fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns", "[200]", "[400]", "[800]"}
 
-// parseTCPFlags parses +syn-ack (only these bits), syn|ack (all bits) and numbers.
+// parseTCPFlags parses a match on tcp_flags. The form +syn-ack compares only the named bits, syn|ack compares
+// all bits. The text may also be a number, with or without a mask.
 func parseTCPFlags(text string) (v, mask Value128, err error) {
 	if text == "" || text == "0/0" {
 		return v, mask, nil
@@ -359,7 +358,7 @@ var reservedPorts = map[string]uint32{
 // parsePort parses a port number, a port name (possibly quoted), or the name of a
 // reserved port.
 func parsePort(text string, names Names) (uint32, error) {
-	const of11 = 0xffff0000 // offset of OpenFlow 1.1's 32-bit reserved ports
+	const of11 = 0xffff0000 // from the 16-bit numbers of reserved ports to OpenFlow 1.1's 32-bit numbers
 	if v, ok := parseDecimal(text, 1<<32-1); ok {
 		switch {
 		case v <= 0xffff:

@@ -97,7 +97,7 @@ func tooLong(line int) error {
 	return &ParseError{Line: line, Word: "line", Expected: fmt.Sprintf("at most %d bytes", maxLine)}
 }
 
-// groupParser is the state of parsing one group.
+// groupParser parses the text of one group.
 type groupParser struct {
 	names          Names
 	mod            GroupMod
@@ -175,8 +175,7 @@ func (p *groupParser) groupType(word string) bool {
 	return false
 }
 
-// bucket parses one bucket. Its text ends before the next word bucket=. Words that are
-// not settings of a bucket are actions.
+// bucket parses the text behind one "bucket=". Words that are no settings of a bucket are its actions.
 func (p *groupParser) bucket(text string) error {
 	g := &p.mod.Group
 	b := Bucket{ID: uint32(len(g.Buckets)), WatchPort: PortNone, WatchGroup: GroupAny}
@@ -238,7 +237,7 @@ func (p *groupParser) setting(b *Bucket, t token) (known bool, err error) {
 	return false, nil
 }
 
-// check returns an error if the group violates the rules of its type.
+// check returns an error if the buckets violate the rules of the group's type, or if two have one number.
 func (g *Group) check() error {
 	seen := make(map[uint32]bool)
 	for i := range g.Buckets {

@@ -2,11 +2,12 @@
 
 package openflow
 
-// Names resolves port names in flow text; nil: no names.
+// Names has the names of a bridge's ports, which flow text may use for numbers. A nil Names has none. If the
+// value also has the method TLVs, as WithTLVs makes it, the text may have fields tun_metadata.
 type Names interface {
-	// PortByName returns the number of the port with a name.
+	// PortByName returns the OpenFlow number of the port with this name. ok is false if there is none.
 	PortByName(name string) (number uint32, ok bool)
-	// PortName returns the name of a port.
+	// PortName returns the name of the port with this OpenFlow number. ok is false if there is none.
 	PortName(number uint32) (name string, ok bool)
 }
 
@@ -20,6 +21,6 @@ const (
 	PortController uint32 = 0xfffd
 	PortLocal      uint32 = 0xfffe
 	PortNone       uint32 = 0xffff
-	// PortMax is 1 + the highest number of an ordinary port.
+	// PortMax is the first number that is too high for an ordinary port.
 	PortMax uint32 = 0xff00
 )

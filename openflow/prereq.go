@@ -7,8 +7,9 @@ import (
 	"weft/packet"
 )
 
-// Prereq is a field's prerequisite (ovs-fields(7)). A match on the field must meet the
-// prerequisite. A frame must meet it before an action touches the field.
+// Prereq is a field's prerequisite (ovs-fields(7)): the protocol, or the state of the connection, that a
+// frame must have so that it has the field. A match on the field must also match on the prerequisite. An
+// action changes the field only in frames that meet it.
 type Prereq uint8
 
 // Prerequisites.
@@ -27,7 +28,7 @@ const (
 	NeedND
 	NeedNDSolicit
 	NeedNDAdvert
-	// NeedPorts means TCP, UDP or SCTP, for mod_tp_src and mod_tp_dst.
+	// NeedPorts means TCP, UDP or SCTP. It is the prerequisite of mod_tp_src and mod_tp_dst.
 	NeedPorts
 	NeedMPLS
 	NeedPBB
@@ -48,21 +49,20 @@ var prereqTexts = [...]string{
 	NeedCTIPv4: "ip and a valid ct_state such as +trk-inv or +est", NeedCTIPv6: "ipv6 and a valid ct_state such as +trk-inv or +est",
 }
 
-// Prober reads the bits that decide whether a prerequisite is met. The bits come from a
-// match or from a frame in translation. A match knows only the bits in its mask. A
-// translation records the bits that are read.
+// Prober is where Prereq.Met reads the bits that decide: a Match, or a translation of a frame. A Match knows
+// only the bits in its mask. A translation knows all bits of its frame, and records the ones that are read,
+// because the megaflow must match on them.
 type Prober interface {
-	// Probe returns the bits of mask in Flow[word], and whether all of them are
-	// known.
+	// Probe returns the bits of "mask" in Flow[word]. known is false if some of them are unknown.
 	Probe(word int, mask uint64) (v uint64, known bool)
 }
 
-// Probe implements Prober.
+// Probe implements Prober. It knows the bits that the match compares.
 func (m *Match) Probe(word int, mask uint64) (uint64, bool) {
 	return m.Value[word] & mask, m.Mask[word]&mask == mask
 }
 
-// Met reports whether q meets p.
+// Met reports whether the match or frame q meets the prerequisite p for certain.
 func (p Prereq) Met(q Prober) bool {
 	switch p {
 	case NeedNothing:
@@ -126,7 +126,7 @@ func (p Prereq) icmpTypeMet(q Prober) bool {
 		return true
 	}
 	if code, _ := q.Probe(flowtable.WL4, 0xff<<flowtable.TPDstShift); code != 0 {
-		return false // no message of neighbour discovery (RFC 4861, 4.3)
+		return false // messages of neighbour discovery have the code 0 (RFC 4861, 4.3)
 	}
 	typ, known := q.Probe(flowtable.WL4, 0xff<<flowtable.TPSrcShift)
 	solicit, advert := typ>>flowtable.TPSrcShift == packet.NDSolicitation, typ>>flowtable.TPSrcShift == packet.NDAdvertisement
@@ -138,8 +138,8 @@ func hasProto(q Prober, proto uint64) bool {
 	return known && v>>flowtable.ProtoShift == proto
 }
 
-// notLater reports whether the frame is not a later fragment. Only then can it have a
-// transport header.
+// notLater reports whether the frame may have a transport header: it is not known to be a fragment other than
+// the first.
 func notLater(q Prober) bool {
 	v, _ := q.Probe(flowtable.WIP, flowtable.FragLater<<flowtable.FragShift)
 	return v == 0

@@ -13,7 +13,6 @@ const (
 	nxPopQueue = 5
 )
 
-// The rows of the actions on queues.
 func init() {
 	addAction(ActSetQueue, actionRow{words: map[string]actionParse{"set_queue": (*actionParser).setQueue}, format: formatQueue, rank: rankSet,
 		encode: (*actionEncoder).appendQueue, whole: true,
@@ -59,8 +58,8 @@ func (p *actionParser) enqueue(t token) (Action, error) {
 	return Action{Kind: ActEnqueue, Port: no, Value: Value64(v)}, nil
 }
 
-// isOnePort reports whether an output to this number goes to at most one port of the
-// switch: an ordinary port, IN_PORT or LOCAL.
+// isOnePort reports whether an output to this number can only reach one port of the switch. That is so for an
+// ordinary port, IN_PORT and LOCAL, but not for FLOOD or NORMAL.
 func isOnePort(number uint32) bool {
 	return number < PortMax || number == PortInPort || number == PortLocal
 }
@@ -77,7 +76,8 @@ func formatQueue(a *Action, names Names) string {
 
 // On the wire
 
-// appendQueue appends whole actions. Only OpenFlow 1.0 has enqueue.
+// appendQueue appends set_queue, pop_queue or enqueue with padding and length. Only OpenFlow 1.0 has enqueue:
+// later versions get a set_queue, an output and a pop_queue.
 func (e *actionEncoder) appendQueue(b []byte, a *Action) []byte {
 	start, v := len(b), uint32(a.Value[1])
 	switch {

@@ -24,19 +24,19 @@ func init() {
 		nicira: map[uint16]niciraRow{nxSample: {14, decodeSample}, nxSample2: {22, decodeSample}, nxSample3: {22, decodeSample}, nxSample4: {30, (*actionDecoder).decodeSample4}}})
 }
 
-// The action sample (ovs-actions(7)) sends some frames to the collectors of a set. Without an exporter for
-// the set it does nothing.
+// The action sample (ovs-actions(7)) reports some frames to the collectors of an IPFIX set. It does nothing
+// if the switch has no exporter with the set's number.
 
 // SampleSpec holds the arguments of sample.
 type SampleSpec struct {
-	Probability   uint16 // of 65535, not 0
+	Probability   uint16 // share of the frames, in units of 1/65535; not 0
 	Collectors    uint32 // number of the set of collectors
-	Domain, Point uint32 // of the observation
-	// DomainSrc and PointSrc, if they have a field, are at most 32 bits of the frame's state that take
-	// the place of Domain and Point.
+	Domain, Point uint32 // IPFIX numbers of the observation domain and the observation point
+	// DomainSrc and PointSrc replace Domain and Point by values from the frame, unless their Field is FNone. They
+	// have at most 32 bits.
 	DomainSrc, PointSrc Subfield
-	Port                uint32 // sampling port; PortNone: none
-	Direction           uint8  // SampleIngress, SampleEgress, or 0
+	Port                uint32 // sampling port: the port that the report names; PortNone: none
+	Direction           uint8  // SampleIngress, SampleEgress, or 0 if the action names none
 }
 
 // Directions of a sample.
@@ -91,7 +91,7 @@ func (p *actionParser) sampleWord(s *SampleSpec, t token) (err error) {
 	return err
 }
 
-// observation parses the number of an observation's domain or point, or the field that has it.
+// observation parses an observation domain or point: a number, or the sub-field that has the number.
 func (p *actionParser) observation(t token) (v uint32, src Subfield, err error) {
 	if v, ok := parseUint(t.value, 1<<32-1); ok {
 		return uint32(v), src, nil
@@ -103,7 +103,8 @@ func (p *actionParser) observation(t token) (v uint32, src Subfield, err error) 
 	return 0, src, p.check.readable(t.text, src)
 }
 
-// mayObserve reports whether a sub-field fits into the action: 32 bits, and a header of 4 bytes.
+// mayObserve reports whether the encoded action has room for the sub-field: at most 32 bits, and a header of
+// 4 bytes.
 func mayObserve(s Subfield) bool {
 	return s.Bits <= 32 && (s.Field.IsTLV() || len(s.Field.header(Version10).append(nil, false)) == 4)
 }
@@ -119,7 +120,8 @@ func (s *SampleSpec) format(names Names) string {
 	return b.String()
 }
 
-// formatSample is formatDatapathAction for OpSample. The exporter has no number in flows.
+// formatSample returns the text of the datapath action OpSample. "exporter" is the number of the exporter in
+// the data path, which flows do not have.
 func formatSample(a *flowtable.Action) string {
 	tag, way := flowtable.TagOf(a.U64), "ingress"
 	if tag.Egress {
@@ -157,7 +159,8 @@ func appendSample(e *actionEncoder, b []byte, a *Action) []byte {
 	return appendZeros(append(be.AppendUint16(b, uint16(s.Port)), s.Direction), 5)
 }
 
-// appendObservation appends a field and its bits, or 0 and a number.
+// appendObservation appends an observation domain or point in 8 bytes: the header and bits of src, or 0 and
+// the number v if src has no field.
 func (e *actionEncoder) appendObservation(b []byte, v uint32, src Subfield) []byte {
 	if src.Field == FNone {
 		return be.AppendUint32(appendZeros(b, 4), v)
@@ -165,7 +168,7 @@ func (e *actionEncoder) appendObservation(b []byte, v uint32, src Subfield) []by
 	return appendZeros(be.AppendUint16(e.tlvs.header(src.Field, Version10).append(b, false), src.bitsOf()), 2)
 }
 
-// decodeObservation is the counterpart of appendObservation.
+// decodeObservation decodes the 8 bytes that appendObservation writes.
 func (d *actionDecoder) decodeObservation(b []byte) (v uint32, src Subfield, err error) {
 	if be.Uint32(b) == 0 {
 		return be.Uint32(b[4:]), src, nil
@@ -180,7 +183,8 @@ func (d *actionDecoder) decodeObservation(b []byte) (v uint32, src Subfield, err
 	return 0, src, err
 }
 
-// decodeSample4 decodes a sample with fields. The argument b has the bytes of the action after the subtype.
+// decodeSample4 decodes Nicira's fourth action for sample, the only one in which fields may give the domain
+// and the point. b begins behind the subtype.
 func (d *actionDecoder) decodeSample4(_ uint16, b []byte) (Action, error) {
 	s := &SampleSpec{Probability: be.Uint16(b), Collectors: be.Uint32(b[2:])}
 	var err error
@@ -194,8 +198,7 @@ func (d *actionDecoder) decodeSample4(_ uint16, b []byte) (Action, error) {
 	return s.checked(b[25:])
 }
 
-// decodeSample decodes a sample. The argument b has the bytes of the action after the
-// subtype.
+// decodeSample decodes the three older actions of Nicira for sample. b begins behind the subtype.
 func decodeSample(_ *actionDecoder, subtype uint16, b []byte) (Action, error) {
 	s := &SampleSpec{Probability: be.Uint16(b), Collectors: be.Uint32(b[2:]), Domain: be.Uint32(b[6:]), Point: be.Uint32(b[10:]), Port: PortNone}
 	rest := b[14:]
@@ -209,7 +212,8 @@ func decodeSample(_ *actionDecoder, subtype uint16, b []byte) (Action, error) {
 	return s.checked(rest)
 }
 
-// checked returns the action of a decoded sample. padding has the bytes behind the arguments.
+// checked returns the action of a decoded sample, or an error if a value is out of range. "padding" has the
+// bytes behind the arguments, which must be 0.
 func (s *SampleSpec) checked(padding []byte) (Action, error) {
 	for _, c := range padding {
 		if c != 0 {

@@ -15,14 +15,13 @@ const (
 	nxDecMPLSTTL = 26
 )
 
-// The rows of the actions on label stack entries and I-TAGs.
 func init() {
 	for _, shim := range []struct {
 		kind    ActionKind
 		word    string
 		parse   actionParse
 		rank    setRank
-		subtype uint16 // Nicira's; 0: none
+		subtype uint16 // subtype of Nicira's action; 0: there is none
 	}{
 		{ActPushMPLS, "push_mpls", (*actionParser).pushMPLS, rankPushMPLS, nxPushMPLS},
 		{ActPopMPLS, "pop_mpls", (*actionParser).popMPLS, rankPopMPLS, nxPopMPLS},
@@ -83,7 +82,8 @@ func formatShim(a *Action, _ Names) string {
 
 // On the wire
 
-// appendShim appends an action of MPLS or PBB. OpenFlow 1.0 has none for PBB.
+// appendShim appends an action on an MPLS or PBB header. OpenFlow 1.0 gets Nicira's actions for MPLS, and
+// nothing for PBB.
 func (e *actionEncoder) appendShim(b []byte, a *Action) []byte {
 	switch {
 	case a.Kind == ActPushMPLS && e.v == Version10:
@@ -106,8 +106,8 @@ func (e *actionEncoder) appendShim(b []byte, a *Action) []byte {
 	return appendHeader(b, wirePopPBB)
 }
 
-// decodeShim decodes an action of MPLS or PBB of OpenFlow 1.3 and later. ok is false if
-// it is none. argument has the 4 bytes behind the action's length.
+// decodeShim decodes an action of OpenFlow 1.3 and later on an MPLS or PBB header. ok is false if the type
+// "kind" is not one of these actions. "argument" has the 4 bytes behind the action's length.
 func (d *actionDecoder) decodeShim(kind uint16, argument []byte) (a Action, ok bool, err error) {
 	etherType := uint64(be.Uint16(argument))
 	switch kind {
@@ -132,14 +132,13 @@ func (d *actionDecoder) decodeShim(kind uint16, argument []byte) (a Action, ok b
 	return a, true, err
 }
 
-// setShim returns the action that sets a whole field of a label stack entry.
+// setShim returns the action that sets a whole field of an MPLS label stack entry to v.
 func (d *actionDecoder) setShim(id FieldID, v uint64) Action {
 	d.check.lenient("set_"+fields[id].name, NeedMPLS)
 	return Action{Kind: ActModField, Dst: WholeField(id), Value: Value64(v), Mask: Ones(uint(fields[id].bits))}
 }
 
-// niciraShim decodes an action of MPLS among Nicira's. The argument b begins behind the
-// subtype.
+// niciraShim decodes one of Nicira's actions on an MPLS header. b begins behind the subtype.
 func (d *actionDecoder) niciraShim(subtype uint16, b []byte) (Action, error) {
 	switch subtype {
 	case nxSetMPLSLabel:
@@ -154,8 +153,9 @@ func (d *actionDecoder) niciraShim(subtype uint16, b []byte) (Action, error) {
 	return a, err
 }
 
-// mplsClass has the bits of a traffic class.
+// mplsClass has the bits that a traffic class of MPLS may have.
 const mplsClass = 7
 
-// EtherTypeUnrevealed stands for the EtherType behind an I-TAG, until a second look-up shows it.
+// EtherTypeUnrevealed stands for the EtherType behind a removed I-TAG or NSH. Only a second look-up, which
+// parses the frame again, shows the true EtherType.
 const EtherTypeUnrevealed = 0

@@ -9,7 +9,6 @@ const (
 	nxStackPop  = 28
 )
 
-// The rows of push, pop and exit.
 func init() {
 	addAction(ActPush, actionRow{words: map[string]actionParse{"push": (*actionParser).push},
 		format: func(a *Action, _ Names) string { return "push:" + a.Src.String() },
@@ -43,7 +42,8 @@ func (p *actionParser) pop(t token) (Action, error) {
 
 func (p *actionParser) exit(token) (Action, error) { return Action{Kind: ActExit}, nil }
 
-// appendStack appends a push or pop: offset, header of the field, number of bits.
+// appendStack appends a push or pop of the sub-field s. Behind the subtype are the offset, the header of the
+// field and the number of bits.
 func appendStack(b []byte, subtype uint16, s Subfield, tlvs *TLVMap) []byte {
 	start := len(b)
 	b = be.AppendUint16(appendNX(b, subtype), s.Offset)
@@ -54,8 +54,7 @@ func appendStack(b []byte, subtype uint16, s Subfield, tlvs *TLVMap) []byte {
 // stackActionLen is the length of a push or pop in bytes.
 const stackActionLen = 24
 
-// decodeStack decodes a push or pop. The argument b has the bytes of the action after the
-// subtype.
+// decodeStack decodes a push or pop. b begins behind the subtype.
 func (d *actionDecoder) decodeStack(subtype uint16, b []byte) (Action, error) {
 	if len(b) != stackActionLen-nxHeader {
 		return Action{}, errActionLen

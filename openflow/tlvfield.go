@@ -27,7 +27,7 @@ func addTLVFields() {
 // IsTLV reports whether the field is one of tun_metadata0 to tun_metadata63.
 func (id FieldID) IsTLV() bool { return id >= FTunMetadata && id < FTunMetadata+TLVFields }
 
-// tlvNames are the names of one bridge, with its TLV map.
+// tlvNames has the port names and the TLV map of one bridge.
 type tlvNames struct {
 	Names
 	tlvs *TLVMap
@@ -50,11 +50,11 @@ func (n *tlvNames) PortName(number uint32) (string, bool) {
 	return n.Names.PortName(number)
 }
 
-// WithTLVs returns names with a TLV map, for texts with fields tun_metadata. names may be
-// nil.
+// WithTLVs adds a TLV map to the names of ports, for the parsers and formatters of texts with fields
+// tun_metadata. Both arguments may be nil.
 func WithTLVs(names Names, m *TLVMap) Names { return &tlvNames{names, m} }
 
-// tlvsOf returns the TLV map of names. Names without one have no mapped field.
+// tlvsOf returns the TLV map that WithTLVs has added to names, or nil.
 func tlvsOf(names Names) *TLVMap {
 	if n, ok := names.(interface{ TLVs() *TLVMap }); ok {
 		return n.TLVs()
@@ -62,10 +62,10 @@ func tlvsOf(names Names) *TLVMap {
 	return nil
 }
 
-// tlvs returns the TLV map of the bridge.
+// tlvs returns the TLV map of the bridge whose actions are parsed, or nil.
 func (p *actionParser) tlvs() *TLVMap { return tlvsOf(p.names) }
 
-// Field returns a mapped field, or nil.
+// Field returns the mapping of the field "id", or nil if the field is not mapped. m may be nil.
 func (m *TLVMap) Field(id FieldID) *TLVField {
 	if m == nil || !id.IsTLV() {
 		return nil
@@ -73,7 +73,8 @@ func (m *TLVMap) Field(id FieldID) *TLVField {
 	return m.fields[id-FTunMetadata]
 }
 
-// Whole is WholeField for all fields, also tun_metadata. An unmapped field has no bits.
+// Whole returns the sub-field with all bits of a field, as WholeField does. For a field tun_metadata it takes
+// the length from the map. A field tun_metadata that is not mapped has no bits.
 func (m *TLVMap) Whole(id FieldID) Subfield {
 	s := WholeField(id)
 	if f := m.Field(id); f != nil {
@@ -87,19 +88,19 @@ func unmapped(id FieldID) error {
 	return wrong(id.String(), "a field that is mapped to an option: weft add-tlv-map '{class=...,type=...,len=...}->%s'", id)
 }
 
-// Present is the field's bit in Flow[WTLVs].
+// Present returns the field's bit in Flow[WTLVs], which is set if the frame has the field's option.
 func (f *TLVField) Present() uint64 { return 1 << f.Field }
 
-// MaxChunk is the largest part of a field in bits that Get, Put and Visit take at once.
+// MaxChunk is the largest number of bits of a sub-field for Get, Put and Visit. A field may be longer.
 const MaxChunk = 128
 
-// overlap calls fn for each cell of the field (4 bytes) that overlaps sub-field s. Bit 0 of v is the lowest
-// bit of s. bit is the position of the cell's lowest bit in s, negative if this bit is below s. bits are
-// the bits of v in the cell.
+// overlap calls fn for each cell (4 bytes) of the field that overlaps sub-field s. Bit 0 of v is the lowest
+// bit of s. The argument "bit" of fn is the position of the cell's lowest bit in s, and is negative if the
+// cell begins below s. The argument "bits" has the bits of v that fall into the cell.
 func (f *TLVField) overlap(s Subfield, v Value128, fn func(cell uint8, bit int, bits uint32)) {
 	v = v.And(Ones(uint(s.Bits)))
 	for i, cell := range f.cells {
-		bit := 32*(len(f.cells)-1-i) - int(s.Offset) // of the cell's lowest bit in the sub-field
+		bit := 32*(len(f.cells)-1-i) - int(s.Offset) // position in s of the cell's lowest bit
 		if bit <= -32 || bit >= int(s.Bits) {
 			continue
 		}
@@ -112,8 +113,8 @@ func (f *TLVField) overlap(s Subfield, v Value128, fn func(cell uint8, bit int, 
 // this word.
 func wordOf(cell uint8) (word int, shift uint8) { return WTLVCells + int(cell)/2, 32 * (1 - cell%2) }
 
-// EachCell calls fn for each cell of the field. word is the index in a Flow of the word with the cell, and
-// bits has the cell's 32 bits of this word set.
+// EachCell calls fn for each cell of the field. Flow[word] has the cell, in the 32 bits that are set in
+// "bits".
 func (f *TLVField) EachCell(fn func(word int, bits uint64)) {
 	for _, cell := range f.cells {
 		word, shift := wordOf(cell)
@@ -131,9 +132,8 @@ func (f *TLVField) Get(flow *Flow, s Subfield) (v Value128) {
 	return v.And(Ones(uint(s.Bits)))
 }
 
-// Visit calls fn for each cell of the field (4 bytes) that overlaps sub-field s. Bit 0 of the mask is the
-// lowest bit of s. word is the index in a Flow of the word with the cell, and bits are the mask's bits in
-// this word.
+// Visit calls fn for each cell (4 bytes) of the field that overlaps sub-field s. Bit 0 of "mask" is the
+// lowest bit of s. Flow[word] has the cell, and "bits" are the bits of "mask" at their places in this word.
 func (f *TLVField) Visit(s Subfield, mask Value128, fn func(word int, bits uint64)) {
 	f.overlap(s, mask, func(cell uint8, _ int, bits uint32) {
 		word, shift := wordOf(cell)
@@ -141,7 +141,7 @@ func (f *TLVField) Visit(s Subfield, mask Value128, fn func(word int, bits uint6
 	})
 }
 
-// Put writes the bits of v that are set in mask to at most MaxChunk bits of the field.
+// Put writes the bits of v that are set in "mask" to sub-field s in a Flow. s has at most MaxChunk bits.
 func (f *TLVField) Put(flow *Flow, s Subfield, v, mask Value128) {
 	var masks [TLVSpace / tlvCell]uint32
 	f.overlap(s, mask, func(cell uint8, _ int, bits uint32) { masks[cell] = bits })
@@ -152,7 +152,7 @@ func (f *TLVField) Put(flow *Flow, s Subfield, v, mask Value128) {
 	})
 }
 
-// Bytes returns the whole field.
+// Bytes returns the field's value in a Flow as f.Len bytes, in a new slice.
 func (f *TLVField) Bytes(flow *Flow) []byte {
 	b := make([]byte, 0, f.Len)
 	for _, cell := range f.cells {
@@ -162,8 +162,7 @@ func (f *TLVField) Bytes(flow *Flow) []byte {
 	return b
 }
 
-// SetBytes writes the bits of v that are set in mask to the field. Both have the field's
-// length.
+// SetBytes writes the bits of v that are set in "mask" to the field in a Flow. Both slices have f.Len bytes.
 func (f *TLVField) SetBytes(flow *Flow, v, mask []byte) {
 	for i, cell := range f.cells {
 		word, shift := wordOf(cell)
@@ -172,12 +171,12 @@ func (f *TLVField) SetBytes(flow *Flow, v, mask []byte) {
 	}
 }
 
-// TLVValue is the value of a set_field action on a field tun_metadata, of the field's
-// length. Value has no bit outside of Mask.
+// TLVValue is a value and a mask of a field tun_metadata. Both have the field's length. Value has no bit
+// outside of Mask.
 type TLVValue struct{ Value, Mask []byte }
 
-// parseTLVNumber parses a number into n bytes: hexadecimal digits of any number, or a
-// decimal number of 64 bits.
+// parseTLVNumber parses a number into n bytes in network order. The number is hexadecimal of any length, or
+// has at most 64 bits in another base. ok is false if the number needs more than n bytes.
 func parseTLVNumber(text string, n int) (b []byte, ok bool) {
 	if digits, isHex := strings.CutPrefix(strings.ToLower(text), "0x"); isHex {
 		if strings.ContainsAny(digits, "+-_") || len(digits) > 16*maxTLVLen {
@@ -252,7 +251,7 @@ func parseTLVMatch(m *Match, id FieldID, t token, names Names) error {
 	}
 	text := t.value
 	if text == "" {
-		text = "0/0" // the frame has the option, whatever its value
+		text = "0/0" // the frame must have the option, with any value
 	}
 	v, err := f.parseValue(id, text)
 	if err == nil {
@@ -269,7 +268,7 @@ func (f *TLVField) require(m *Match, v *TLVValue) {
 	SetBits(m, WTLVs, f.Present(), f.Present())
 }
 
-// unset makes the match accept any value of the field, and frames without it.
+// unset makes the match accept any value of the option, and frames without the option.
 func (f *TLVField) unset(m *Match) {
 	for _, cell := range f.cells {
 		word, shift := wordOf(cell)
@@ -278,8 +277,8 @@ func (f *TLVField) unset(m *Match) {
 	ClearBits(m, WTLVs, f.Present())
 }
 
-// required returns the value and the mask that the match requires. ok is false if it does
-// not match the field.
+// required returns the value and the mask of the field in the match. ok is false if the match ignores the
+// field.
 func (f *TLVField) required(m *Match) (v TLVValue, ok bool) {
 	if m.Mask[WTLVs]&f.Present() == 0 {
 		return v, false
@@ -287,7 +286,7 @@ func (f *TLVField) required(m *Match) (v TLVValue, ok bool) {
 	return TLVValue{f.Bytes(&m.Value), f.Bytes(&m.Mask)}, true
 }
 
-// tlvs writes the fields tun_metadata.
+// tlvs writes the match's fields tun_metadata. The word NP means that the frame must not have the option.
 func (w *matchWriter) tlvs() {
 	m := tlvsOf(w.names)
 	if m == nil || w.m.Mask[WTLVs] == 0 {
@@ -320,7 +319,8 @@ func allZero(b []byte) bool {
 	return true
 }
 
-// UsedTLVs returns a bit for each field tun_metadata that actions name.
+// UsedTLVs returns the set of the fields tun_metadata that the actions name, nested actions included. Bit n
+// stands for tun_metadataN.
 func UsedTLVs(actions []Action) (used uint64) {
 	note := func(s Subfield) {
 		if s.Field.IsTLV() {
@@ -344,22 +344,22 @@ func UsedTLVs(actions []Action) (used uint64) {
 	return used
 }
 
-// NoteTLVs sets m.TLVs to the map of the match and the actions, if they name a field
-// tun_metadata.
+// NoteTLVs sets m.TLVs to tlvs if the match or the actions of m name a field tun_metadata.
 func (m *FlowMod) NoteTLVs(match *Match, tlvs *TLVMap) {
 	if match.Mask[WTLVs] != 0 || UsedTLVs(m.Actions) != 0 {
 		m.TLVs = tlvs
 	}
 }
 
-// NoteTLVs sets m.TLVs to the map of the actions, if they name a field tun_metadata.
+// NoteTLVs sets m.TLVs to tlvs if the actions of the group's buckets name a field tun_metadata.
 func (m *GroupMod) NoteTLVs(tlvs *TLVMap) {
 	if m.Group.UsedTLVs() != 0 {
 		m.TLVs = tlvs
 	}
 }
 
-// UsedTLVs returns a bit for each field tun_metadata that the buckets name.
+// UsedTLVs returns the set of the fields tun_metadata that the buckets' actions name. Bit n stands for
+// tun_metadataN.
 func (g *Group) UsedTLVs() (used uint64) {
 	for i := range g.Buckets {
 		used |= UsedTLVs(g.Buckets[i].Actions)
@@ -367,7 +367,7 @@ func (g *Group) UsedTLVs() (used uint64) {
 	return used
 }
 
-// setTLV parses set_field of a field tun_metadata.
+// setTLV returns the set_field action that gives the field tun_metadata "id" a value[/mask].
 func (p *actionParser) setTLV(id FieldID, value string) (Action, error) {
 	f := p.tlvs().Field(id)
 	if f == nil {
@@ -433,8 +433,8 @@ func (w *matchWriter) tunFlags() {
 	w.equals(f.name, sign+tunFlagNames[0])
 }
 
-// tunOptions writes the Geneve options that a megaflow matches, in the words of add-tlv-map,
-// or their hash if they are unknown.
+// tunOptions writes the Geneve options that a megaflow matches. The megaflow has only a hash of them. If the
+// names know the options of this hash, the text has the form of add-tlv-map, otherwise it has the hash.
 func (w *matchWriter) tunOptions() {
 	const word = flowtable.WTunOpts
 	if w.remaining[word] == 0 {

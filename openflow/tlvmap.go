@@ -15,20 +15,20 @@ import (
 // The TLV map of a bridge says which option of a Geneve header (RFC 8926, 3.5) the fields
 // tun_metadata0 to tun_metadata63 stand for. Its limits are those of Open vSwitch.
 const (
-	// TLVFields is the number of fields that an option can be mapped to.
+	// TLVFields is the number of fields tun_metadata.
 	TLVFields = 64
 	// TLVSpace is the largest sum of the lengths of the mapped options, in bytes. A
 	// mapping beyond it is refused.
 	TLVSpace = 256
 	// maxTLVLen is the largest length of an option without its header, in bytes.
 	maxTLVLen = 124
-	// tlvCell is the unit in which options take space, in bytes. The length of an option
-	// is a multiple of it.
+	// tlvCell is the size in bytes of a cell. The space for the mapped options consists of cells, and an option
+	// takes a whole number of them.
 	tlvCell = 4
 )
 
-// TLVMapping maps options of one class, type and length to the field tun_metadataN of
-// number Field.
+// TLVMapping maps the Geneve options of one class, type and length to one field tun_metadata. Field is the
+// number of the field, from 0 to TLVFields-1.
 type TLVMapping struct {
 	Class uint16
 	Type  uint8
@@ -41,7 +41,7 @@ func (m TLVMapping) String() string {
 	return fmt.Sprintf("{class=%#x,type=%#x,len=%d}->tun_metadata%d", m.Class, m.Type, m.Len, m.Field)
 }
 
-// key identifies the option.
+// key returns the option's class and type as one number, as TLVMap.byKey has it.
 func (m *TLVMapping) key() uint32 { return uint32(m.Class)<<8 | uint32(m.Type) }
 
 // ParseTLVMappings parses mappings of add-tlv-map, which commas separate.
@@ -56,7 +56,7 @@ func ParseTLVMappings(text string) (list []TLVMapping, err error) {
 	return list, nil
 }
 
-// parse parses the mapping at the start of text and returns the text behind it.
+// parse sets m to the mapping at the start of text, and returns the text behind the mapping.
 func (m *TLVMapping) parse(text string) (rest string, err error) {
 	end := strings.Index(text, "}")
 	head, tail := text, ""
@@ -109,11 +109,11 @@ type TLVCommand uint16
 // Commands.
 const (
 	TLVAdd    TLVCommand = iota // adds mappings
-	TLVDelete                   // deletes the mappings of fields; fields without one are left out
+	TLVDelete                   // deletes the mappings of fields; it ignores fields that are not mapped
 	TLVClear                    // deletes all mappings
 )
 
-// TLVMod is a change of a TLV map: all of its mappings or none.
+// TLVMod is a change of a TLV map. Either all of its mappings take effect or none.
 type TLVMod struct {
 	Command  TLVCommand
 	Mappings []TLVMapping
@@ -126,14 +126,14 @@ type TLVMap struct {
 	byKey  map[uint32]*TLVField
 }
 
-// TLVField is a mapped field. cells has the index of each 4 bytes of the field in the map's
-// space, in the order of the field's bytes.
+// TLVField is a mapped field. "cells" has the places of the field's value in a Flow: for each 4 bytes of the
+// value, from the first on, the index of a cell in the 256 bytes of the mapped options.
 type TLVField struct {
 	TLVMapping
 	cells []uint8
 }
 
-// Mappings returns the mappings in the order of the fields.
+// Mappings returns the mappings in the order of the fields' numbers. m may be nil.
 func (m *TLVMap) Mappings() (list []TLVMapping) {
 	if m == nil {
 		return nil
@@ -146,7 +146,8 @@ func (m *TLVMap) Mappings() (list []TLVMapping) {
 	return list
 }
 
-// Space returns the number of bytes that the mapped options take.
+// Space returns the number of bytes that the mapped options take, without their headers. The limit is
+// TLVSpace.
 func (m *TLVMap) Space() (n int) {
 	for _, mapping := range m.Mappings() {
 		n += int(mapping.Len)
@@ -154,13 +155,14 @@ func (m *TLVMap) Space() (n int) {
 	return n
 }
 
-// OptionBytes returns the length of the longest options that a frame can have: all mapped
-// ones with their headers, as far as a Geneve header has room for them.
+// OptionBytes returns the greatest length in bytes of the options that a frame can get from its fields: all
+// mapped options with their headers, but at most as many bytes as a Geneve header can have.
 func (m *TLVMap) OptionBytes() int {
 	return min(m.Space()+optionHeader*len(m.Mappings()), flowtable.MaxTunOptions)
 }
 
-// Changed returns the map after a change. Errors are *CodedError.
+// Changed returns a new map: m after the change. It leaves m, which may be nil, unchanged. Errors are
+// *CodedError.
 func (m *TLVMap) Changed(mod *TLVMod) (*TLVMap, error) {
 	for i := range mod.Mappings {
 		if err := mod.Mappings[i].check(); err != nil {
@@ -207,7 +209,7 @@ func (m *TLVMap) add(mapping TLVMapping) error {
 	return nil
 }
 
-// taken returns a bit for each cell that a field takes.
+// taken returns the set of the cells that hold mapped fields. Bit n stands for cell n.
 func (m *TLVMap) taken() (cells uint64) {
 	for _, f := range m.fields {
 		if f != nil {

@@ -8,14 +8,14 @@ import "slices"
 // type (8), flags (3) and length in units of 4 bytes (5).
 const optionHeader = 4
 
-// criticalOption is the bit of an option's type that says that a receiver that does not
-// know the option drops the frame.
+// criticalOption is the bit of an option's type that makes the option critical: a receiver that does not know
+// the option must drop the frame.
 const criticalOption = 0x80
 
-// Decode sets the fields of the options in raw, the options of a Geneve header. It returns
-// false for options that end within one, for a critical option that the map does not have,
-// and for an option whose length differs from the map's: such a frame is dropped, as in
-// Open vSwitch. Other options without a field are ignored.
+// Decode sets the fields tun_metadata of a flow from "raw", the options of the frame's Geneve header. If it
+// returns false, the frame must be dropped, as in Open vSwitch: the last option is incomplete, a critical
+// option is not mapped, or an option has another length than its mapping. Other options without a mapping are
+// ignored.
 func (m *TLVMap) Decode(flow *Flow, raw []byte) bool {
 	for len(raw) > 0 {
 		if len(raw) < optionHeader {
@@ -43,7 +43,8 @@ func (m *TLVMap) Decode(flow *Flow, raw []byte) bool {
 	return true
 }
 
-// Encode returns the options of the fields that the flow has, in the order of the fields.
+// Encode returns the Geneve options, with their headers, of the fields tun_metadata that the flow has. They
+// are in the order of the fields' numbers.
 func (m *TLVMap) Encode(flow *Flow) []byte {
 	if m == nil {
 		return nil

@@ -12,7 +12,7 @@ import (
 // nxOutputTrunc is the subtype of Nicira's action for output with max_len.
 const nxOutputTrunc = 39
 
-// output(port=PORT,max_len=BYTES) has the word of ActOutput.
+// The row has no words, because the parser of ActOutput's word also parses output(port=PORT,max_len=BYTES).
 func init() {
 	addAction(ActOutputTrunc, actionRow{format: formatTruncation, encode: appendTruncation, nicira: map[uint16]niciraRow{nxOutputTrunc: {6, decodeTruncation}}})
 }
@@ -67,8 +67,8 @@ func formatTruncation(a *Action, names Names) string {
 	return fmt.Sprintf("output(port=%s,max_len=%d)", formatPort(a.Port, names), a.Value[1])
 }
 
-// formatLimit returns trunc(BYTES) and a comma, as ovs-dpctl shows it before an output;
-// "" for 0.
+// formatLimit returns trunc(BYTES) and a comma, as ovs-dpctl shows the limit before an output. It returns ""
+// if the limit is 0, which means no limit.
 func formatLimit(limit uint64) string {
 	if limit == 0 {
 		return ""

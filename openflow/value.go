@@ -66,7 +66,7 @@ func (v Value128) BitLen() int {
 	return bits.Len64(v[1])
 }
 
-// prefixLen returns the prefix length of the mask v of width bits; -1: no prefix.
+// prefixLen returns the prefix length of an address mask v of "width" bits, or -1 if v is no prefix mask.
 func (v Value128) prefixLen(width uint) int {
 	for n := uint(0); n <= width; n++ {
 		if v == Ones(width).AndNot(Ones(width-n)) {
@@ -125,8 +125,8 @@ func parseNumber(s string) (Value128, bool) {
 	return Value128{new(big.Int).Rsh(n, 64).Uint64(), n.Uint64()}, true
 }
 
-// leadingDecimal returns the possibly negative decimal number at the start of s, or
-// 0, like atoi.
+// leadingDecimal returns the decimal number at the start of s like C's atoi, or 0 if there is none. The
+// number may be negative.
 func leadingDecimal(s string) int64 {
 	digits, negative := strings.CutPrefix(strings.TrimPrefix(s, "+"), "-")
 	n := 0
@@ -140,8 +140,8 @@ func leadingDecimal(s string) int64 {
 	return v
 }
 
-// leadingNumber returns the text of the number at the start of s, like strtoull. In a
-// load action, ovs-ofctl ignores text between the number and the arrow.
+// leadingNumber returns the text of the number at the start of s, as C's strtoull reads it. ovs-ofctl ignores
+// other text behind the number, for example before the arrow of a load action.
 func leadingNumber(s string) string {
 	at := 0
 	if strings.HasPrefix(s, "+") {
@@ -160,8 +160,8 @@ func leadingNumber(s string) string {
 	return s[:at]
 }
 
-// parseDigits parses a decimal number of at most limit digits without leading zeros.
-// Up to 19 digits fit into 64 bits.
+// parseDigits parses a decimal number of at most "limit" digits, without leading zeros. Any number of 19
+// digits fits into 64 bits.
 func parseDigits(s string, limit int) (v uint64, ok bool) {
 	if s == "" || len(s) > limit || s[0] == '0' && len(s) > 1 {
 		return 0, false
@@ -185,7 +185,8 @@ func parseUint(s string, limit uint64) (uint64, bool) {
 	return v[1], true
 }
 
-// parseDecimal parses a decimal port or table number.
+// parseDecimal parses a decimal number that is at most limit. It does not accept hexadecimal or octal
+// numbers, as ovs-ofctl for ports and tables.
 func parseDecimal(s string, limit uint64) (uint64, bool) {
 	v, err := strconv.ParseUint(strings.TrimPrefix(s, "+"), 10, 64)
 	return v, err == nil && v <= limit

@@ -36,10 +36,11 @@ const (
 	wireExperimenter = 0xffff
 )
 
-// NiciraVendor is the experimenter of Nicira's extensions, which Open vSwitch defines.
+// NiciraVendor is the experimenter number of Nicira's extensions to OpenFlow, which Open vSwitch defines.
 const NiciraVendor = 0x2320
 
-// Subtypes of those of Nicira's actions that several files know. The others stand beside their action.
+// Subtypes of Nicira's actions, and their lengths and properties. Actions with a file of their own have their
+// subtypes there.
 const (
 	nxResubmit       = 1
 	nxSetTunnel      = 2
@@ -81,7 +82,8 @@ const (
 	instructionMeter    = 6
 )
 
-// controllerReasonCodes are the reasons of packet-in messages, by their number.
+// controllerReasonCodes are the words for the reasons of packet-in messages. The index is the reason's
+// number.
 var controllerReasonCodes = []string{"no_match", "action", "invalid_ttl", "action_set", "group", "packet_out"}
 
 func appendZeros(b []byte, n int) []byte {
@@ -91,11 +93,11 @@ func appendZeros(b []byte, n int) []byte {
 	return b
 }
 
-// padFrom appends zeros to b until the part that begins at start has a length that is a
-// multiple of 8.
+// padFrom appends zeros to b until the length of b[start:] is a multiple of 8, as OpenFlow wants it.
 func padFrom(b []byte, start int) []byte { return appendZeros(b, (8-(len(b)-start)%8)%8) }
 
-// endAction pads the action or instruction that begins at start, and writes its length.
+// endAction completes the action or instruction that begins at b[start]: it adds padding and writes the
+// length.
 func endAction(b []byte, start int) []byte {
 	b = padFrom(b, start)
 	binary.BigEndian.PutUint16(b[start+2:], uint16(min(len(b)-start, maxActionLen)))
@@ -113,5 +115,6 @@ func appendNX(b []byte, subtype uint16) []byte {
 	return binary.BigEndian.AppendUint16(b, subtype)
 }
 
-// bitsOf returns offset and number of bits of a sub-field, as reg_load writes them.
+// bitsOf returns the offset and the number of bits of a sub-field in the 16 bits that Nicira's reg_load has
+// for them.
 func (s Subfield) bitsOf() uint16 { return s.Offset<<6 | (s.Bits - 1) }

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 )
 
-// ct and nat on the wire (Nicira's actions 35 and 36).
+// This file has the encoding of ct and of nat, which stands within ct. They are Nicira's actions 35 and 36.
 
 // Flags of ct and nat.
 const (
@@ -28,7 +28,8 @@ const (
 	natHasPortMax = 32
 )
 
-// algPorts are the well-known ports that stand for protocols in ct's alg.
+// algPorts maps the words of ct's argument alg to the numbers that stand for them on the wire: the protocols'
+// well-known ports.
 var algPorts = map[string]uint16{"ftp": 21, "tftp": 69}
 
 func (e *actionEncoder) ct(b []byte, c *CTSpec) []byte {
@@ -66,7 +67,7 @@ func (n *NATSpec) append(b []byte) []byte {
 	}
 	has, body := uint16(0), []byte(nil)
 	put := func(flag uint16, v []byte) { has, body = has|flag, append(body, v...) }
-	if n.Lo.IsValid() && !n.Lo.IsUnspecified() { // Open vSwitch takes 0.0.0.0 for no address
+	if n.Lo.IsValid() && !n.Lo.IsUnspecified() { // to Open vSwitch, 0.0.0.0 means that there is no address
 		min, max := uint16(natHasIPv4Min), uint16(natHasIPv4Max)
 		if n.Lo.Is6() {
 			min, max = natHasIPv6Min, natHasIPv6Max
@@ -86,7 +87,7 @@ func (n *NATSpec) append(b []byte) []byte {
 	return append(be.AppendUint16(b, has), body...)
 }
 
-// decodeCT decodes ct. The argument body has the bytes of the action after the subtype.
+// decodeCT decodes ct. "body" begins behind the subtype.
 func (d *actionDecoder) decodeCT(_ uint16, body []byte) (Action, error) {
 	if d.depth >= maxActionDepth {
 		return Action{}, coded(ErrActionTooMany, "ct: too many actions within each other")
@@ -132,7 +133,8 @@ func (d *actionDecoder) decodeCT(_ uint16, body []byte) (Action, error) {
 	return Action{Kind: ActCT, CT: c}, nil
 }
 
-// ctActions decodes the actions within ct: nat, and the actions of exec.
+// ctActions decodes the actions that stand within ct on the wire. One may be nat. The others are those of
+// exec.
 func (d *actionDecoder) ctActions(c *CTSpec, b []byte) error {
 	inner := *d
 	inner.check.nested, inner.check.inExec, inner.check.rank = true, true, 0

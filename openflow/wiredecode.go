@@ -9,24 +9,24 @@ import (
 	"weft/packet"
 )
 
-// ActionContext describes the place of a list of actions: its flow, table and message.
+// ActionContext says where a list of actions stands, because that decides which actions it may have.
 type ActionContext struct {
 	Version Version
-	Match   *Match // the flow's match; nil: unknown, so that no prerequisite is checked
+	Match   *Match // the flow's match; nil: the match is unknown, and prerequisites are not checked
 	Table   uint8  // the flow's table; TableAll: unknown
 	Bucket  bool   // the list is a group's bucket
 	TLVs    *TLVMap
-	// PacketOut is true for the list of a packet-out, which may output to TABLE.
+	// PacketOut is true for the list of a packet-out. Only such a list may output to TABLE.
 	PacketOut bool
 }
 
-// actionDecoder is the state of decoding one list of actions.
+// actionDecoder decodes one list of actions. Nested lists have copies of it, with the same count.
 type actionDecoder struct {
 	v     Version
 	tlvs  *TLVMap
 	check actionChecker
 	depth int
-	count *int // number of actions so far, in the whole list
+	count *int // number of actions so far, nested lists included
 }
 
 var errActionLen = coded(ErrActionBadLen, "an action has a wrong length")
@@ -40,8 +40,8 @@ func newDecoder(c *ActionContext) *actionDecoder {
 	return d
 }
 
-// DecodeActions decodes a list of actions. It takes the list of a flow of OpenFlow 1.0,
-// and of a bucket or a packet-out of any version. Errors are *CodedError.
+// DecodeActions decodes a list of actions: of a flow in OpenFlow 1.0, of a bucket, or of a packet-out. Flows
+// of later versions have instructions, see DecodeInstructions. Errors are *CodedError.
 func DecodeActions(b []byte, c ActionContext) ([]Action, error) {
 	d := newDecoder(&c)
 	list, err := d.list(b)
@@ -51,9 +51,9 @@ func DecodeActions(b []byte, c ActionContext) ([]Action, error) {
 	return list, err
 }
 
-// consistent returns an error if the list sets a field that the match does not
-// guarantee; only OpenFlow 1.0 allows this. It also returns an error if the list has
-// conjunction together with actions that are not allowed beside it.
+// consistent returns an error if the list sets a field that the match does not guarantee, which only OpenFlow
+// 1.0 allows. It also returns an error if the list has conjunction and an action that is not allowed beside
+// it.
 func (d *actionDecoder) consistent(list []Action) error {
 	if other := checkConjunctions(list); other != "" {
 		return coded(ErrActionBadConjunction, other+": expected no action but note beside conjunction")
@@ -98,8 +98,8 @@ func (d *actionDecoder) list(b []byte) ([]Action, error) {
 	return list, nil
 }
 
-// actionName returns the word for an action that errors and the check of the order of
-// instructions use.
+// actionName returns the name of an action for actionChecker.order and its errors. Actions that are no
+// instructions are all called "action".
 func actionName(k ActionKind) string {
 	switch k {
 	case ActGotoTable:
@@ -112,7 +112,8 @@ func actionName(k ActionKind) string {
 	return "action"
 }
 
-// cutAction cuts the first action or instruction off b.
+// cutAction cuts the first action or instruction, with its header, off b. It returns an error if the length
+// in the header is not a multiple of 8 within b.
 func cutAction(b []byte) (action, rest []byte, err error) {
 	if len(b) < 8 {
 		return nil, nil, errActionLen
@@ -124,8 +125,8 @@ func cutAction(b []byte) (action, rest []byte, err error) {
 	return b[:n], b[n:], nil
 }
 
-// nxBody returns the body of one of Nicira's actions, which begins after the subtype,
-// and the subtype.
+// nxBody returns the subtype of one of Nicira's actions, and the bytes behind the subtype. ok is false if it
+// is none of Nicira's.
 func nxBody(a []byte) (body []byte, subtype uint16, ok bool) {
 	if be.Uint16(a) != wireExperimenter || len(a) < 16 || be.Uint32(a[4:]) != NiciraVendor {
 		return nil, 0, false
@@ -178,7 +179,7 @@ func (d *actionDecoder) output(a []byte) (Action, error) {
 	return out, nil
 }
 
-// one10 decodes an action of OpenFlow 1.0, except output.
+// one10 decodes a standard action of OpenFlow 1.0, except output. "kind" is its type.
 func (d *actionDecoder) one10(kind uint16, a []byte) (Action, error) {
 	size := 8
 	if kind == wire10Enqueue {
@@ -232,7 +233,7 @@ func (d *actionDecoder) one10(kind uint16, a []byte) (Action, error) {
 	return Action{}, coded(ErrActionBadType, fmt.Sprintf("action of type %d: expected one that weft supports", kind))
 }
 
-// standard decodes an action of OpenFlow 1.3 and later, except output.
+// standard decodes a standard action of OpenFlow 1.3 and later, except output. "kind" is its type.
 func (d *actionDecoder) standard(kind uint16, a []byte) (Action, error) {
 	if kind != wireSetField && kind != wireCopyField && len(a) != 8 {
 		return Action{}, errActionLen
@@ -287,13 +288,13 @@ func (d *actionDecoder) meter(id uint32) (Action, error) {
 	return Action{Kind: ActMeter, Value: Value64(uint64(id))}, nil
 }
 
-// settable checks the destination of set_field and reg_load.
+// settable returns an error if set_field and reg_load may not write the sub-field.
 func (d *actionDecoder) settable(dst Subfield) error {
 	return d.codeOf(dst, d.check.settable("set_field", dst))
 }
 
-// codeOf returns err with the OpenFlow error code for a field that an action may not
-// use.
+// codeOf adds OpenFlow's error code to err, an error of actionChecker about a sub-field that an action names.
+// It returns nil if err is nil.
 func (d *actionDecoder) codeOf(s Subfield, err error) error {
 	f := &fields[s.Field]
 	switch {
@@ -346,9 +347,8 @@ func (d *actionDecoder) setField(e *oxmEntry) (Action, error) {
 	return Action{Kind: ActSetField, Dst: dst, Value: v, Mask: mask}, nil
 }
 
-// readSubfield reads the header of a field in Nicira's actions. bits has the offset and
-// the number of bits of the sub-field, as in reg_load. The header takes all of b,
-// unless the field is an experimenter's.
+// readSubfield reads the header of a field at the start of b, and returns the sub-field and the bytes behind
+// the header. "bits" has the offset and the number of bits of the sub-field, as bitsOf returns them.
 func readSubfield(b []byte, bits uint16, tlvs *TLVMap) (Subfield, []byte, error) {
 	id, rest, err := readSubfieldHeader(b)
 	if err != nil {
@@ -358,8 +358,8 @@ func readSubfield(b []byte, bits uint16, tlvs *TLVMap) (Subfield, []byte, error)
 	return s, rest, err
 }
 
-// subfieldOf returns a part of a field. It returns an error if the part extends beyond
-// the end of the field.
+// subfieldOf returns the sub-field of n bits from bit "offset" on. It returns an error if the field does not
+// have all of these bits.
 func subfieldOf(id FieldID, offset, n uint16, tlvs *TLVMap) (Subfield, error) {
 	if id.IsTLV() && tlvs.Field(id) == nil {
 		return Subfield{}, coded(ErrFlowInvalidTLV, unmapped(id).Error())
@@ -370,8 +370,8 @@ func subfieldOf(id FieldID, offset, n uint16, tlvs *TLVMap) (Subfield, error) {
 	return Subfield{Field: id, Offset: offset, Bits: n}, nil
 }
 
-// move decodes reg_move and copy_field. numbers has the number of bits and the two
-// offsets. b has the headers of the two fields.
+// move decodes the arguments of reg_move and copy_field. "numbers" has 16 bits each for the number of bits,
+// the offset in the source and the offset in the destination. b begins with the headers of the two fields.
 func (d *actionDecoder) move(numbers, b []byte) (Action, error) {
 	srcID, b, err := readSubfieldHeader(b)
 	if err != nil {

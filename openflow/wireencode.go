@@ -11,15 +11,15 @@ import (
 
 var be = binary.BigEndian
 
-// actionEncoder is the state of encoding one list of actions.
+// actionEncoder encodes one list of actions.
 type actionEncoder struct {
 	v      Version
 	tlvs   *TLVMap
-	tagged bool // the frames have a VLAN tag here
+	tagged bool // the frames surely have a VLAN tag at this place in the list
 }
 
-// AppendInstructions appends a flow's actions as instructions of OpenFlow 1.3 and
-// later. The match decides whether mod_vlan_vid must push a tag first.
+// AppendInstructions appends a flow's actions as instructions of OpenFlow 1.3 and later. m is the flow's
+// match: if its frames may have no VLAN tag, a push_vlan precedes mod_vlan_vid and mod_vlan_pcp.
 func AppendInstructions(b []byte, actions []Action, m *Match, v Version, tlvs *TLVMap) []byte {
 	e := actionEncoder{v: v, tlvs: tlvs, tagged: NeedVLAN.Met(m)}
 	for i := 0; i < len(actions); i++ {
@@ -39,8 +39,8 @@ func AppendInstructions(b []byte, actions []Action, m *Match, v Version, tlvs *T
 	return b
 }
 
-// isInstruction reports whether the version has an instruction for a kind of action. A
-// meter is an action in OpenFlow 1.5.
+// isInstruction reports whether the encoder's version has the action as an instruction. A meter is an
+// instruction before OpenFlow 1.5, and an action since.
 func (e *actionEncoder) isInstruction(k ActionKind) bool {
 	switch k {
 	case ActGotoTable, ActWriteMetadata, ActWriteActions, ActClearActions:
@@ -68,9 +68,9 @@ func (e *actionEncoder) instruction(b []byte, a *Action) []byte {
 	return endAction(b, start)
 }
 
-// AppendActions appends a list of actions: the whole list of a flow in OpenFlow 1.0,
-// and the list of a bucket or a packet-out in any version. Action sets and meters,
-// which OpenFlow 1.0 does not have, are left out for it.
+// AppendActions appends a list of actions: of a flow in OpenFlow 1.0, of a bucket, or of a packet-out. It
+// leaves out the actions that version v does not have in lists: write_actions, clear_actions, and before
+// OpenFlow 1.5 meters. m is the flow's match; nil: there is none.
 func AppendActions(b []byte, actions []Action, m *Match, v Version, tlvs *TLVMap) []byte {
 	e := actionEncoder{v: v, tlvs: tlvs, tagged: m != nil && NeedVLAN.Met(m)}
 	return e.list(b, actions)
@@ -133,7 +133,7 @@ func (e *actionEncoder) decTTL(b []byte, _ *Action) []byte {
 	return appendHeader(b, wireDecNWTTL)
 }
 
-// group appends a group. OpenFlow 1.0 has only Nicira's action for it.
+// group appends the action "group". OpenFlow 1.0 gets Nicira's action, because it has no groups.
 func (e *actionEncoder) group(b []byte, a *Action) []byte {
 	if e.v == Version10 {
 		return be.AppendUint32(appendZeros(appendNX(b, nxGroup), 2), uint32(a.Value[1]))
@@ -141,7 +141,7 @@ func (e *actionEncoder) group(b []byte, a *Action) []byte {
 	return be.AppendUint32(appendHeader(b, wireGroup), uint32(a.Value[1]))
 }
 
-// meter appends a meter. It is an instruction before OpenFlow 1.5.
+// meter appends a meter action. It appends nothing before OpenFlow 1.5, where a meter is an instruction.
 func (e *actionEncoder) meter(b []byte, a *Action) []byte {
 	if e.v < Version15 {
 		return b
@@ -149,7 +149,8 @@ func (e *actionEncoder) meter(b []byte, a *Action) []byte {
 	return be.AppendUint32(appendHeader(b, wireMeter), uint32(a.Value[1]))
 }
 
-// gotoTable appends a resubmit, which stands for goto_table in a list of OpenFlow 1.0.
+// gotoTable appends a resubmit, which replaces goto_table in OpenFlow 1.0. Later versions have an
+// instruction.
 func (e *actionEncoder) gotoTable(b []byte, a *Action) []byte {
 	return append(be.AppendUint16(appendNX(b, nxResubmitTable), uint16(PortInPort)), a.Table, 0, 0, 0)
 }
@@ -185,8 +186,8 @@ func (e *actionEncoder) resubmit(b []byte, a *Action) []byte {
 	return append(b, table, 0, 0, 0)
 }
 
-// controller appends an output to the controller. Only Nicira's actions carry an id, a
-// reason and userdata.
+// controller appends an action that sends to the controller. It chooses the simplest one that has room for
+// the arguments: output, or one of Nicira's two actions.
 func (e *actionEncoder) controller(b []byte, c *Controller) []byte {
 	switch {
 	case *c == (Controller{MaxLen: c.MaxLen}):
@@ -223,14 +224,14 @@ func appendProperty(b []byte, kind uint16, body []byte) []byte {
 	return padFrom(append(b, body...), start)
 }
 
-// ReasonCode returns the number of the reason in packet-in messages.
+// ReasonCode returns the number that the action's reason has in packet-in messages.
 func (c *Controller) ReasonCode() uint8 {
 	for i, r := range controllerReasonCodes {
 		if r == c.Reason {
 			return uint8(i)
 		}
 	}
-	return 1 // action
+	return 1 // the number of the reason "action"
 }
 
 func appendLoad(b []byte, dst Subfield, v uint64) []byte {
@@ -238,8 +239,8 @@ func appendLoad(b []byte, dst Subfield, v uint64) []byte {
 	return be.AppendUint64(headersOf[dst.Field].nxm.append(b, false), v)
 }
 
-// load appends a load action. OpenFlow 1.5 has no reg_load; there the action is a
-// set_field with a mask. The load of an experimenter's field is a set_field in each version.
+// load appends a load action. Before OpenFlow 1.5 it is Nicira's reg_load, since then a set_field with a
+// mask. The load of an experimenter's field is a set_field in each version.
 func (e *actionEncoder) load(b []byte, a *Action) []byte {
 	if a.Dst.Field.IsTLV() {
 		return e.loadTLV(b, a)
@@ -265,8 +266,8 @@ func (e *actionEncoder) move(b []byte, a *Action) []byte {
 	return e.tlvs.header(a.Dst.Field, Version10).append(e.tlvs.header(a.Src.Field, Version10).append(b, false), false)
 }
 
-// setField appends a set_field action. OpenFlow 1.5 has this action. In other versions
-// it becomes reg_load if no other action can set the bits.
+// setField appends a set_field action. OpenFlow 1.0 gets an action that sets the same field, or reg_load if
+// there is none. OpenFlow 1.3 and 1.4 get reg_load if the action sets only some bits of the field.
 func (e *actionEncoder) setField(b []byte, a *Action) []byte {
 	if a.TLV != nil {
 		return e.setTLV(b, a.Dst.Field, a.TLV)
@@ -297,8 +298,8 @@ func (e *actionEncoder) setField(b []byte, a *Action) []byte {
 	return endAction(AppendValue(AppendValue(b, v, h.length), mask, h.length), start)
 }
 
-// wireField returns the field with a header on the wire, for a field that is only an
-// alias without one.
+// wireField returns the field that stands for "id" on the wire: vlan_vid for dl_vlan, which has no header of
+// its own.
 func wireField(id FieldID) FieldID {
 	if id == FDLVLAN {
 		return FVLANVID
@@ -306,8 +307,7 @@ func wireField(id FieldID) FieldID {
 	return id
 }
 
-// setWhole appends a set_field of a whole field. The caller must finish the action with
-// endAction.
+// setWhole appends a set_field of a whole field, without padding and length: the caller calls endAction.
 func (e *actionEncoder) setWhole(b []byte, id FieldID, v Value128) []byte {
 	id = wireField(id)
 	switch id {
@@ -322,8 +322,9 @@ func (e *actionEncoder) setWhole(b []byte, id FieldID, v Value128) []byte {
 	return AppendValue(h.append(appendHeader(b, wireSetField), false), v, h.length)
 }
 
-// appendLoads appends one reg_load for each run of consecutive set bits of the mask. A reg_load has no
-// room for the 8 bytes of an experimenter's header, so such a field gets one reg_load2.
+// appendLoads appends a reg_load for each run of consecutive bits that are set in the action's mask. A run of
+// more than 64 bits needs several. A reg_load has no room for the 8 bytes of an experimenter's header,
+// so such a field gets one reg_load2.
 func appendLoads(b []byte, a *Action) []byte {
 	id := wireField(a.Dst.Field)
 	if h := headersOf[id].nxm; h.vendor != 0 {
@@ -351,7 +352,8 @@ func appendLoads(b []byte, a *Action) []byte {
 	return b
 }
 
-// modField appends a mod_ action: as an action of OpenFlow 1.0, or as set_field.
+// modField appends an action such as mod_nw_src, which sets a whole field. OpenFlow 1.0 gets its own action,
+// Nicira's, or reg_load. Later versions get set_field, or their actions for the TTL of IP and of MPLS.
 func (e *actionEncoder) modField(b []byte, a *Action) []byte {
 	start, id := len(b), a.Dst.Field
 	kind := fields[id].legacySet
@@ -384,8 +386,8 @@ func (e *actionEncoder) modField(b []byte, a *Action) []byte {
 	return endAction(b, start)
 }
 
-// modVLAN appends mod_vlan_vid or mod_vlan_pcp. Later versions push a tag first if the
-// frames have none.
+// modVLAN appends mod_vlan_vid or mod_vlan_pcp. Versions after OpenFlow 1.0 get a set_field, and a push_vlan
+// before it if the frames may have no tag.
 func (e *actionEncoder) modVLAN(b []byte, a *Action) []byte {
 	start := len(b)
 	if e.v == Version10 {

@@ -4,8 +4,8 @@ package openflow
 
 import "fmt"
 
-// ErrorCode is an error of the OpenFlow specifications, or one of Nicira's. Package
-// ofp knows its type and code in each version.
+// ErrorCode identifies an error of the OpenFlow specifications, or one of Nicira's. Package ofp has the type
+// and the code of the error in each version.
 type ErrorCode uint8
 
 // Error codes, with the names of the specifications.
@@ -135,7 +135,8 @@ const (
 	ErrorCodes // number of error codes
 )
 
-// CodedError is an error that OpenFlow has a code for. Text is one line for the log.
+// CodedError is an error that a controller gets as an OpenFlow error message with this code. Text is one line
+// for the log.
 type CodedError struct {
 	Code ErrorCode
 	Text string

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// NewGroup completes a group that was decoded from a message, as the parser of group
-// texts does. fieldIDs lists the fields that the group hashes. Errors are *CodedError.
+// NewGroup completes and checks a group that was decoded from a message. fieldIDs lists the fields that the
+// group hashes. ParseGroupMod does the same with a group's text. Errors are *CodedError.
 func NewGroup(g Group, fieldIDs []FieldID) (Group, error) {
 	var names []string
 	for _, id := range fieldIDs {
@@ -39,11 +39,12 @@ func NewGroup(g Group, fieldIDs []FieldID) (Group, error) {
 	return g, nil
 }
 
-// HashedFields returns the fields that the group hashes.
+// HashedFields returns the fields that the group hashes to select a bucket. It returns nil if the group does
+// not name any. The caller must not change the slice.
 func (g *Group) HashedFields() []FieldID { return g.hashed }
 
-// AppendFieldArray appends a list of fields with full masks. This is the format of a
-// group's property with its hashed fields.
+// AppendFieldArray appends the fields that a group hashes, each with a mask of all bits, in the format of the
+// group's property for them.
 func AppendFieldArray(b []byte, ids []FieldID, v Version) []byte {
 	for _, id := range ids {
 		h := wireField(id).header(v)
@@ -55,7 +56,7 @@ func AppendFieldArray(b []byte, ids []FieldID, v Version) []byte {
 	return b
 }
 
-// DecodeFieldArray decodes the format of AppendFieldArray. Errors are *CodedError.
+// DecodeFieldArray decodes the fields that AppendFieldArray has encoded. Errors are *CodedError.
 func DecodeFieldArray(b []byte) ([]FieldID, error) {
 	var ids []FieldID
 	for len(b) > 0 {

@@ -4,15 +4,15 @@ package openflow
 
 import "fmt"
 
-// instructionOrder lists the types of instructions in the order in which a flow's list
-// of actions has them.
+// instructionOrder lists the types of instructions in their order of execution. The decoded list of actions
+// has this order, whatever the order in the message.
 var instructionOrder = []uint16{instructionMeter, instructionApply, instructionClear, instructionWrite, instructionMetadata, instructionGoto}
 
-// instructionSizes has the sizes of instructions in bytes; 0: variable, at least 8.
+// instructionSizes has the size in bytes of each type of instruction. 0 means that the size varies.
 var instructionSizes = map[uint16]int{instructionGoto: 8, instructionMetadata: 24, instructionWrite: 0, instructionApply: 0,
 	instructionClear: 8, instructionMeter: 8}
 
-// DecodeInstructions decodes the instructions of a flow of OpenFlow 1.3 and later.
+// DecodeInstructions decodes the instructions of a flow in OpenFlow 1.3 and later to one list of actions.
 // Errors are *CodedError.
 func DecodeInstructions(b []byte, c ActionContext) ([]Action, error) {
 	var found [instructionMeter + 1][]byte

@@ -8,12 +8,12 @@ import (
 	"weft/flowtable"
 )
 
-// learn on the wire (Nicira's actions 16 and 45).
+// This file has the encoding of learn. It is Nicira's action 16, or 45 if it has a limit or a result.
 
-// Bits in the header of one specification (match or action of the learned flow) in a
-// learn action.
+// A learn action has a specification for each match field and action of the learned flow. These are the bits
+// in the header of a specification. The last three are flags of the whole action.
 const (
-	learnBits      = 0x3ff // number of bits
+	learnBits      = 0x3ff // number of bits of the value
 	learnDst       = 3 << 11
 	learnDstMatch  = 0 << 11
 	learnDstLoad   = 1 << 11
@@ -86,8 +86,7 @@ func (i *LearnItem) append(b []byte) []byte {
 	return be.AppendUint16(headersOf[i.Dst.Field].nxm.append(b, false), uint16(i.Dst.Offset))
 }
 
-// decodeLearn decodes learn and learn2. The argument b has the bytes of the action
-// after the subtype.
+// decodeLearn decodes both of Nicira's actions for learn. b begins behind the subtype.
 func (d *actionDecoder) decodeLearn(subtype uint16, b []byte) (Action, error) {
 	flags := be.Uint16(b[14:])
 	s := &LearnSpec{IdleTimeout: be.Uint16(b), HardTimeout: be.Uint16(b[2:]), Priority: be.Uint16(b[4:]), Cookie: be.Uint64(b[6:]),
@@ -134,8 +133,8 @@ func (d *actionDecoder) decodeLearn(subtype uint16, b []byte) (Action, error) {
 	return Action{Kind: ActLearn, Learn: s}, nil
 }
 
-// learnItem decodes one match or action of the learned flow, and returns the bytes behind
-// it.
+// learnItem decodes one match field or action of the learned flow, and adds it to s. It returns the bytes
+// behind it.
 func (d *actionDecoder) learnItem(l *learnChecker, s *LearnSpec, b []byte) ([]byte, error) {
 	header := be.Uint16(b)
 	bits := header & learnBits
@@ -187,9 +186,9 @@ func (d *actionDecoder) learnItem(l *learnChecker, s *LearnSpec, b []byte) ([]by
 	return b, nil
 }
 
-// checkDst checks the destination of a match or a load of the learned flow against the
-// known part of the learned flow's match. It adds a match with a constant value to the
-// known part.
+// checkDst returns an error if the learned flow cannot match on, or load to, the field item.Dst, because the
+// known part of its match does not meet the field's prerequisite. It adds a match on a constant to the known
+// part.
 func (l *learnChecker) checkDst(d *actionDecoder, item *LearnItem) error {
 	c := l.inner()
 	c.checked = l.outer.checked

@@ -4,8 +4,7 @@ package openflow
 
 import "fmt"
 
-// extension decodes one of Nicira's actions. The argument b has the bytes of the action
-// after the subtype.
+// extension decodes one of Nicira's actions. b begins behind the subtype.
 func (d *actionDecoder) extension(subtype uint16, b []byte) (Action, error) {
 	row, known := niciraRows[subtype]
 	switch {
@@ -137,8 +136,9 @@ func decodeController2(b []byte) (Action, error) {
 	return c.withReason(reason)
 }
 
-// CutProperty cuts a property off b. A property has a type (16 bits), a length (16
-// bits), and a body. Padding to 8 bytes follows, which the length does not count.
+// CutProperty cuts the first property, and the padding to 8 bytes behind it, off b. A property has a type (16
+// bits), a length in bytes (16 bits) and a body. The length does not count the padding. Errors are
+// *CodedError.
 func CutProperty(b []byte) (kind uint16, body, rest []byte, err error) {
 	if len(b) < 4 {
 		return 0, nil, nil, coded(ErrPropBadLen, "a property ends within its header")

@@ -10,11 +10,11 @@ func init() {
 		encode: (*actionEncoder).deleteField, nicira: map[uint16]niciraRow{nxDeleteField: {14, (*actionDecoder).deleteField}}})
 }
 
-// The fields tun_metadata on the wire. Their headers have the length of the value. A value
-// may be shorter than the option: the missing bytes in front are 0, in the value and in the
-// mask.
+// On the wire, the header of a field tun_metadata has the length of the value that follows. The value may be
+// shorter than the option. Then the missing bytes in front are 0, in the value and in the mask.
 
-// header is FieldID.header with the length that the map gives the field.
+// header returns the header of a field as FieldID.header does. For a field tun_metadata, the header has the
+// length in the map.
 func (m *TLVMap) header(id FieldID, v Version) oxmHeader {
 	h := id.header(v)
 	if f := m.Field(id); f != nil {
@@ -56,7 +56,7 @@ func (e *oxmEntry) tlv(m *TLVMap) (v TLVValue, err error) {
 	return TLVValue{slices.Clone(value), slices.Clone(mask)}, nil
 }
 
-// requireTLV adds the entry to a match.
+// requireTLV makes the match m require the entry, whose field is one of tun_metadata. Errors are *CodedError.
 func (e *oxmEntry) requireTLV(m *Match, tlvs *TLVMap) error {
 	v, err := e.tlv(tlvs)
 	if err != nil {
@@ -70,7 +70,7 @@ func (e *oxmEntry) requireTLV(m *Match, tlvs *TLVMap) error {
 	return nil
 }
 
-// appendMatch appends the fields of a match.
+// appendMatch appends the fields tun_metadata of a match.
 func (m *TLVMap) appendMatch(b []byte, match *Match) []byte {
 	if m == nil || match.Mask[WTLVs] == 0 {
 		return b
@@ -86,8 +86,8 @@ func (m *TLVMap) appendMatch(b []byte, match *Match) []byte {
 	return b
 }
 
-// AppendValue appends the header and the value, and the mask unless all of its bits are set.
-// A match on the mere presence of an option has a mask of 0.
+// appendValue appends the header and the value of a field tun_metadata, and the mask unless all of its bits
+// are set. A match that only requires the option to be present has the mask 0.
 func (m *TLVMap) appendValue(b []byte, id FieldID, v *TLVValue) []byte {
 	masked := slices.ContainsFunc(v.Mask, func(c byte) bool { return c != 0xff })
 	b = append(m.header(id, Version10).append(b, masked), v.Value...)
@@ -97,8 +97,8 @@ func (m *TLVMap) appendValue(b []byte, id FieldID, v *TLVValue) []byte {
 	return b
 }
 
-// setTLV appends a set_field. Before OpenFlow 1.5, a set_field with a mask becomes reg_load2.
-// In OpenFlow 1.0 every set_field does.
+// setTLV appends a set_field of a field tun_metadata. Before OpenFlow 1.5 a set_field with a mask becomes
+// Nicira's reg_load2. In OpenFlow 1.0 any set_field does.
 func (e *actionEncoder) setTLV(b []byte, id FieldID, v *TLVValue) []byte {
 	start := len(b)
 	whole := !slices.ContainsFunc(v.Mask, func(c byte) bool { return c != 0xff })
@@ -110,7 +110,7 @@ func (e *actionEncoder) setTLV(b []byte, id FieldID, v *TLVValue) []byte {
 	return endAction(e.tlvs.appendValue(b, id, v), start)
 }
 
-// loadTLV appends a load. In OpenFlow 1.5 the load becomes a set_field with a mask.
+// loadTLV appends a load to a field tun_metadata. In OpenFlow 1.5 the load becomes a set_field with a mask.
 func (e *actionEncoder) loadTLV(b []byte, a *Action) []byte {
 	f := e.tlvs.Field(a.Dst.Field)
 	if f == nil {
@@ -130,15 +130,14 @@ func (e *actionEncoder) loadTLV(b []byte, a *Action) []byte {
 // deleteFieldLen is the length of delete_field in bytes.
 const deleteFieldLen = 24
 
-// deleteField appends delete_field: the header of the field, and zeros.
+// deleteField appends delete_field: behind the subtype are the header of the field, and zeros.
 func (e *actionEncoder) deleteField(b []byte, a *Action) []byte {
 	start := len(b)
 	b = e.tlvs.header(a.Dst.Field, Version10).append(appendNX(b, nxDeleteField), false)
 	return appendZeros(b, start+deleteFieldLen-len(b))
 }
 
-// deleteField decodes delete_field. The argument b has the bytes of the action after the
-// subtype.
+// deleteField decodes delete_field. b begins behind the subtype.
 func (d *actionDecoder) deleteField(_ uint16, b []byte) (Action, error) {
 	id, _, err := readSubfieldHeader(b)
 	switch {

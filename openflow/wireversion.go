@@ -13,8 +13,8 @@ const (
 	Version15 Version = 6
 )
 
-// portOffset converts reserved port numbers of OpenFlow 1.0 (16 bits) to those of
-// OpenFlow 1.1 and later (32 bits). It is added to the number.
+// portOffset is added to a reserved port number of OpenFlow 1.0 (16 bits) to get the number of OpenFlow 1.1
+// and later (32 bits).
 const portOffset = 0xffff0000
 
 // WirePort returns a port number as OpenFlow 1.1 and later write it.
@@ -25,8 +25,8 @@ func WirePort(number uint32) uint32 {
 	return number
 }
 
-// PortFromWire returns the port number for a number of OpenFlow 1.1 or later. The
-// result ok is false if Weft has no such port.
+// PortFromWire returns the port number of Weft, which has 16 bits, for a number of OpenFlow 1.1 or later. ok
+// is false if no port can have the number.
 func PortFromWire(number uint32) (port uint32, ok bool) {
 	switch {
 	case number < PortMax:

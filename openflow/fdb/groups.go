@@ -4,11 +4,12 @@ package fdb
 
 import "slices"
 
-// Groups is the set of weft-central's groups that a port belongs to. It is immutable. Equal sets
-// may be different Groups.
+// Groups is the set of weft-central's groups that a port belongs to. It is immutable. Two pointers to equal
+// sets may differ. nil is the empty set.
 type Groups struct{ ids []string }
 
-// NewGroups returns the set with these ids of groups, or nil for the empty set.
+// NewGroups returns the set of the groups with these ids. It copies the slice, and returns nil if the slice
+// is empty.
 func NewGroups(ids []string) *Groups {
 	if len(ids) == 0 {
 		return nil
@@ -16,5 +17,5 @@ func NewGroups(ids []string) *Groups {
 	return &Groups{slices.Clone(ids)}
 }
 
-// Contains reports whether the set has the group with this id.
+// Contains reports whether the set has the group with this id. g may be nil.
 func (g *Groups) Contains(id string) bool { return g != nil && slices.Contains(g.ids, id) }

@@ -2,20 +2,20 @@
 
 package openflowtest
 
-// TLVMappings is the TLV map of the tests, as ovs-ofctl writes it. Options has options for its
-// fields, and the random flows use these fields.
+// TLVMappings is the TLV map of the tests, in the text of ovs-ofctl. Options has options of these mappings,
+// and random flows use the mapped fields.
 const TLVMappings = "{class=0x102,type=0,len=4}->tun_metadata0,{class=0x102,type=1,len=8}->tun_metadata1," +
 	"{class=0x102,type=2,len=124}->tun_metadata2,{class=0xffff,type=0x80,len=0}->tun_metadata3,{class=0,type=0x81,len=16}->tun_metadata63"
 
-// Names has the names of ports by number. It implements openflow.Names.
+// Names maps the OpenFlow numbers of ports to their names. It implements openflow.Names.
 type Names map[uint32]string
 
-// PortNames returns the names of a bridge's ports. The caller may change them.
+// PortNames returns the names of the ports 1 to 7 of the bridge in the tests, in a new map.
 func PortNames() Names {
 	return Names{1: "a", 2: "b", 3: "vm-1", 4: "d", 5: "vx5", 6: "vxflow", 7: "up"}
 }
 
-// PortByName returns the number of a port.
+// PortByName implements openflow.Names.
 func (n Names) PortByName(name string) (uint32, bool) {
 	for number, s := range n {
 		if s == name {
@@ -25,7 +25,7 @@ func (n Names) PortByName(name string) (uint32, bool) {
 	return 0, false
 }
 
-// PortName returns the name of a port.
+// PortName implements openflow.Names.
 func (n Names) PortName(number uint32) (string, bool) {
 	name, ok := n[number]
 	return name, ok

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package openflowtest draws random flows and frames for tests of openflow and of the packages
-// above it, and has the names of their ports and TLV fields. It makes texts and keys, and does
-// not import openflow, so that the tests of package openflow can use it.
+// Package openflowtest makes random flows and frames for the tests of openflow and of packages that import
+// it. The flows are texts and the frames are keys, so that this package does not import openflow, whose own
+// tests use it. It also has the names of the tests' ports, and their TLV map.
 package openflowtest
 
 import (
@@ -15,8 +15,8 @@ import (
 	"weft/packet"
 )
 
-// Options are Geneve options of frames: with the fields of the tests' TLV map, with others, with
-// one of another length than the map's, and with critical ones that the map has and has not.
+// Options has the Geneve options of several frames. Some options are in the tests' TLV map, others are not.
+// Some have another length than in the map. Some are critical, mapped or not.
 var Options = [][]byte{
 	{1, 2, 0, 1, 0, 0, 0, 1},
 	{1, 2, 0, 1, 0, 0, 0, 2, 1, 2, 1, 2, 0, 0, 0, 0, 0, 0, 0, 1},
@@ -28,7 +28,8 @@ var Options = [][]byte{
 	{0, 0, 0x81, 1, 0, 0, 0, 0},
 }
 
-// IsCritical reports whether an option of the set has a critical type.
+// IsCritical reports whether one of the Geneve options in "raw" is critical: a receiver that does not know it
+// must drop the frame.
 func IsCritical(raw []byte) bool {
 	for ; len(raw) >= 4; raw = raw[4+4*int(raw[3]&31):] {
 		if raw[2]&0x80 != 0 {
@@ -38,10 +39,10 @@ func IsCritical(raw []byte) bool {
 	return false
 }
 
-// Pick returns one of the list.
+// Pick returns a random element of the list.
 func Pick[T any](r *rand.Rand, list ...T) T { return list[r.IntN(len(list))] }
 
-// Key returns a valid key with few different values per field, so that rules
+// Key returns the key of a random valid frame. Each field has few different values, so that random flows
 // match often.
 func Key(r *rand.Rand) (k flowtable.Key) {
 	put := func(word, shift int, v uint64) { k[word] |= v << shift }
@@ -271,7 +272,8 @@ func MatchText(r *rand.Rand) string {
 	return strings.Join(w, ",")
 }
 
-// ActionTexts are texts of actions; the tests of openflow check that they write each header field.
+// ActionTexts are the actions that random flows have. A test of openflow demands that they write each header
+// field.
 var ActionTexts = []string{
 	"1", "2", "output:4", "set_queue:1", "pop_queue", "enqueue:2:1", "output(port=2,max_len=64)", "output(port=5,max_len=100)", "output(port=in_port,max_len=14)", "5", "6", "in_port", "flood", "all", "normal", "3", "99", "7", "local",
 	"mod_dl_src:00:00:00:00:00:02", "mod_dl_dst:00:00:00:00:00:03", "mod_nw_src:10.1.0.2", "mod_nw_dst:10.2.0.1",
@@ -309,7 +311,7 @@ var ActionTexts = []string{
 	"set_field:fe80::1->ipv6_dst", "set_field:fe80::2->ipv6_src", "move:tp_dst->reg1[0..15]", "move:tcp_src->tcp_dst", "fin_timeout(idle_timeout=2,hard_timeout=3)", "fin_timeout(idle_timeout=1)",
 }
 
-// notInSets matches actions that an action set cannot have.
+// notInSets matches the texts in ActionTexts that write_actions cannot have.
 var notInSets = regexp.MustCompile(`^(clone|note|learn|fin|output:reg|output\(|pop_queue|enqueue|sample|push:|pop:|exit|multipath|bundle)`)
 
 // ConjunctionsText returns the text of one or two conjunction actions.
@@ -321,8 +323,8 @@ func ConjunctionsText(r *rand.Rand) string {
 	return strings.Join(w, ",")
 }
 
-// ActionsText returns the text of random actions for a flow of the table. depth is the number of
-// clones around them.
+// ActionsText returns the text of a random list of actions for a flow of the table. depth is the number of
+// clone actions around the list.
 func ActionsText(r *rand.Rand, table, depth int) string {
 	if depth == 0 && r.IntN(6) == 0 {
 		return ConjunctionsText(r)
@@ -356,7 +358,8 @@ func ActionsText(r *rand.Rand, table, depth int) string {
 	return strings.Join(w, ",")
 }
 
-// randomSet returns random instructions for the action set, usually none.
+// randomSet returns the text of random instructions that change the action set, clear_actions and
+// write_actions. In most cases it returns none.
 func randomSet(r *rand.Rand, table int) (w []string) {
 	if r.IntN(12) == 0 {
 		w = append(w, "clear_actions")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package slowtable looks flows up in a table of rules by linear search, conjunctions included.
-// The tests of ofproto and xlate compare their look-ups with it.
+// Package slowtable is a slow and simple flow table: it looks flows up by linear search, conjunctions
+// included. The tests of ofproto and xlate compare their look-ups with it.
 package slowtable
 
 import (
@@ -10,7 +10,7 @@ import (
 	"weft/openflow"
 )
 
-// Table is the rules of one flow table, of type R, in any order.
+// Table is a flow table. R is the type of the caller's rules, which Lookup returns. The zero Table is empty.
 type Table[R any] struct{ rules []row[R] }
 
 type row[R any] struct {
@@ -20,13 +20,13 @@ type row[R any] struct {
 	actions  []openflow.Action
 }
 
-// Add adds a rule. The table keeps the slice actions.
+// Add adds a rule. The table keeps the slice "actions", which the caller must not change.
 func (t *Table[R]) Add(rule R, priority uint16, match openflow.PackedMatch, actions []openflow.Action) {
 	t.rules = append(t.rules, row[R]{rule, priority, match, actions})
 }
 
-// Lookup returns the rule that the flow f hits. Of matching rules with equal priority, the one
-// added first wins. ok is false if no rule matches.
+// Lookup returns the matching rule of the highest priority for the flow f. If several have this priority, it
+// returns the one that was added first. ok is false if no rule matches.
 func (t *Table[R]) Lookup(f *openflow.Flow) (rule R, ok bool) {
 	best := t.best(f)
 	var priorities []uint16
@@ -47,12 +47,12 @@ func (t *Table[R]) Lookup(f *openflow.Flow) (rule R, ok bool) {
 	return best.rule, true
 }
 
-// isPart reports whether the rule is a part of conjunctions.
+// isPart reports whether the rule has conjunction actions. Such a rule never matches alone.
 func (r *row[R]) isPart() bool {
 	return slices.ContainsFunc(r.actions, func(a openflow.Action) bool { return a.Kind == openflow.ActConjunction })
 }
 
-// best returns the matching rule of the highest priority that is no part of conjunctions, or nil.
+// best returns the matching rule of the highest priority, or nil. It ignores rules with conjunction actions.
 func (t *Table[R]) best(f *openflow.Flow) (best *row[R]) {
 	for i := range t.rules {
 		if r := &t.rules[i]; !r.isPart() && r.match.Covers(f) && (best == nil || r.priority > best.priority) {
@@ -62,8 +62,8 @@ func (t *Table[R]) best(f *openflow.Flow) (best *row[R]) {
 	return best
 }
 
-// conjunction returns the rule of the first conjunction that matches: each of its dimensions
-// has a matching rule of the given priority.
+// conjunction returns the rule that matches with the conj_id of a matching conjunction, or nil. A conjunction
+// matches if each of its parts has a matching rule of this priority. Lower ids are tried first.
 func (t *Table[R]) conjunction(f *openflow.Flow, priority uint16) *row[R] {
 	parts := map[openflow.Conjunction]bool{}
 	for i := range t.rules {
