@@ -11,13 +11,13 @@ import (
 	"weft/bench/traffic"
 )
 
-// progressLine prints the result of each interval. On a terminal it overwrites one
-// line.
+// progressLine prints the result of each interval of a running measurement. On a terminal, each result
+// overwrites the one before.
 type progressLine struct {
 	out      io.Writer
 	terminal bool
-	bits     bool    // show bits as well as frames
-	shortest float64 // s; a shorter interval, at the end of a measurement, has no line
+	bits     bool    // shows bits as well as frames
+	shortest float64 // in seconds; a shorter interval, which ends a measurement, is not shown
 	shown    int
 }
 
@@ -61,7 +61,7 @@ func scaled(v float64, blank string) string {
 	return fmt.Sprintf("%.*f%s%s", precision, v, blank, prefixes[i])
 }
 
-// printTraffic prints a result as text.
+// printTraffic prints the result of a finished measurement as text.
 func printTraffic(out io.Writer, r *traffic.Result) error {
 	s := &r.Spec
 	b := &strings.Builder{}

@@ -141,7 +141,8 @@ func (c *command) benchClientVerb() *cobra.Command {
 	return verb
 }
 
-// read completes the specification of the measurement from the options.
+// read sets the specification of the measurement from the options and the argument. It returns a usage error
+// if they contradict each other.
 func (b *benchClient) read(cmd *cobra.Command, host string) error {
 	switch {
 	case b.udp && b.Link != "":
@@ -166,7 +167,7 @@ func (b *benchClient) read(cmd *cobra.Command, host string) error {
 	return b.readServer(host, cmd.Flags().Changed("port"))
 }
 
-// readKind sets the protocol and the mode.
+// readKind sets the protocol (TCP, UDP or raw frames) and the mode of the measurement.
 func (b *benchClient) readKind() error {
 	s := &b.spec
 	s.Protocol, s.Mode = traffic.TCP, traffic.Stream
@@ -187,8 +188,8 @@ func (b *benchClient) readKind() error {
 	return nil
 }
 
-// readAmounts sets the bit rate, the sizes and the socket's buffer. rate means that the option
-// --rate was given.
+// readAmounts sets the bit rate, the sizes and the socket's buffer. "rate" is true if the option --rate was
+// given.
 func (b *benchClient) readAmounts(rate bool) (err error) {
 	s := &b.spec
 	if b.bitrate == "" && s.Protocol != traffic.TCP && s.Mode == traffic.Stream && !rate {
@@ -224,7 +225,7 @@ func (b *benchClient) readAmounts(rate bool) (err error) {
 	return nil
 }
 
-// readServer sets the server's address. port means that the option -p was given.
+// readServer sets the server's address. "port" is true if the option -p was given.
 func (b *benchClient) readServer(host string, port bool) error {
 	for _, address := range []string{host, b.From} {
 		if err := traffic.CheckPort(address); err != nil {

@@ -15,19 +15,20 @@ import (
 	"weft/cmd/exit"
 )
 
-// ofctlVerbs are the verbs for which ovs-ofctl and ovs-appctl expect a bridge name as
-// the first word. Here it is optional: without it, the verb applies to the first bridge.
+// ofctlVerbs are the verbs for which ovs-ofctl and ovs-appctl expect a bridge's name as the first argument.
+// In weft the name is optional. Without it, the verb applies to the first bridge.
 var ofctlVerbs = strings.Fields("add-flow add-flows replace-flows mod-flows del-flows diff-flows dump-flows dump-aggregate " +
 	"add-group add-groups mod-group del-groups dump-groups dump-group-stats add-meter mod-meter del-meters dump-meters " +
 	"meter-stats queue-stats mod-table add-tlv-map del-tlv-map dump-tlv-map mod-port dump-tables packet-out monitor trace show dump-ports fdb-show fdb-flush")
 
-// fileVerbs are the verbs whose argument is a file name.
+// fileVerbs are those of ofctlVerbs whose argument is a file's name, so that it may look like a bridge's
+// name.
 var fileVerbs = strings.Fields("add-flows replace-flows diff-flows add-groups")
 
 var bareName = regexp.MustCompile(`^[A-Za-z][\w.-]*$`)
 
-// bridgeHint returns a hint for the user if the first argument may be a bridge name,
-// otherwise "".
+// bridgeHint returns the end of an error message that explains that the first argument is no bridge of this
+// switch. It returns "" if the argument cannot be meant as a bridge's name.
 func bridgeHint(verb *cobra.Command, args []string) string {
 	if len(args) == 0 || !bareName.MatchString(args[0]) || !slices.Contains(ofctlVerbs, wordOf(verb)) {
 		return ""
@@ -35,8 +36,8 @@ func bridgeHint(verb *cobra.Command, args []string) string {
 	return "; if " + args[0] + " is a bridge, leave it out: weft list-br has no bridge of this name"
 }
 
-// protocols is the value of the option -O, which exists for users of ovs-ofctl. It
-// accepts any version, because weft does not speak OpenFlow with the daemon.
+// protocols is the value of the option -O, which users of ovs-ofctl are used to. It accepts any version and
+// has no effect, because weft does not speak OpenFlow with the daemon.
 type protocols struct{}
 
 var openFlowVersions = regexp.MustCompile(`^OpenFlow1[0-5](,OpenFlow1[0-5])*$`)
@@ -80,14 +81,14 @@ func (c *command) ofctlHabits(root *cobra.Command) {
 	}
 }
 
-// namesLocal reports whether the first word is a port although it may be a bridge's name:
-// a bridge's LOCAL port has the name of the bridge, as in mod-port br0 tag=5.
+// namesLocal reports whether the first argument is a port although it may also be a bridge's name. The LOCAL
+// port of a bridge has the bridge's name, as in mod-port br0 tag=5.
 func namesLocal(verb *cobra.Command, args []string) bool {
 	return wordOf(verb) == "mod-port" && (len(args) == 2 || len(args) > 2 && strings.Contains(args[1], "="))
 }
 
-// withoutName returns args without a bridge's name as the first word, and makes later
-// requests apply to that bridge. It asks the daemon only if the word may be a name.
+// withoutName returns args without the first one if that is a bridge's name, and makes later requests apply
+// to the bridge. It asks the daemon for its bridges, once, if the argument may be a name.
 func (c *command) withoutName(verb *cobra.Command, args []string) []string {
 	if len(args) == 0 || !bareName.MatchString(args[0]) || namesLocal(verb, args) {
 		return args
@@ -95,7 +96,7 @@ func (c *command) withoutName(verb *cobra.Command, args []string) []string {
 	if c.names == nil {
 		c.names = []string{}
 		if client, err := c.client(); err == nil {
-			list, _ := client.Bridges() // without an answer, the verb's own request reports the error
+			list, _ := client.Bridges() // error ignored: the verb's own request will report it
 			for _, b := range list {
 				c.names = append(c.names, b.Name)
 			}
@@ -166,7 +167,7 @@ func (c *command) addBridge(add api.AddBridge) error {
 	return c.printJSON(b)
 }
 
-// bridges returns all bridges of the switch.
+// bridges asks the daemon for all bridges of the switch.
 func (c *command) bridges() ([]api.Bridge, error) {
 	client, err := c.client()
 	if err != nil {

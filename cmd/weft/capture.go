@@ -116,8 +116,8 @@ func (c *command) capture(errs io.Writer, r api.CaptureRequest, file string) err
 	return err
 }
 
-// captureFile opens the output file without truncating it, because the daemon may
-// refuse the capture.
+// captureFile opens the output file of a capture. It keeps the file's old content, because the daemon may
+// still refuse the capture.
 func (c *command) captureFile(name string) (out io.Writer, closeFile func(), err error) {
 	if name == "-" {
 		return c.out, func() {}, nil
@@ -156,7 +156,8 @@ func (c *command) captureLine(f *api.Captured) error {
 	return err
 }
 
-// traceLive prints how the switch processes the next frames that match.
+// traceLive prints how the switch processes frames of its ports that match, until it has printed "limit" of
+// them or the user presses Ctrl-C.
 func (c *command) traceLive(errs io.Writer, match string, limit int) error {
 	client, err := c.client()
 	if err != nil {

@@ -38,7 +38,7 @@ func (f *centralFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.certs, "central-certs", defaultCerts, "directory of the certificate for weft-central: ca.pem, cert.pem, key.pem")
 }
 
-// waitFor is the value of --wait.
+// waitFor is the value of --wait: "none", or "hosts" to wait until all connected hosts have applied a change.
 type waitFor string
 
 func (w *waitFor) String() string { return string(*w) }
@@ -92,8 +92,8 @@ func (c *command) centralAddresses() ([]string, error) {
 	return addresses, nil
 }
 
-// central connects to weft-central. The caller closes the client and calls stop. SIGINT
-// and SIGTERM end the returned context.
+// central returns a client of weft-central, and a context that SIGINT and SIGTERM end. The caller closes the
+// client and calls stop.
 func (c *command) central() (ctx context.Context, centrals *client.Client, stop func(), err error) {
 	addresses, err := c.centralAddresses()
 	if err != nil {
@@ -204,7 +204,7 @@ func (c *command) applyVerb() *cobra.Command {
 	return c.waits(verb)
 }
 
-// applied is the output of the verb apply with --json.
+// applied is the JSON output of the verb apply for a file of weft-central.
 type applied struct {
 	Changes  []declare.Entry `json:"changes"`
 	Applied  bool            `json:"applied"`
@@ -254,8 +254,9 @@ func (c *command) apply(name string, dry, prune bool) error {
 	})
 }
 
-// applyDiff applies the differences that were printed. If somebody has changed the
-// declaration since, the differences must still be the same.
+// applyDiff applies the differences diff, which the user has seen, to the declaration "fleet". If somebody
+// has changed the declaration since, applyDiff computes the differences again. It returns an error if they
+// are no longer the ones that the user has seen.
 func applyDiff(ctx context.Context, centrals *client.Client, file *declare.File, prune bool, fleet *declare.Fleet, diff *declare.Diff) (int64, error) {
 	first := true
 	read := func() (*declare.Fleet, error) {
@@ -313,7 +314,7 @@ func (c *command) readDeclaration(name string) ([]byte, error) {
 	return text, nil
 }
 
-// fromFile adds the name of the declaration file to an error.
+// fromFile adds the name of the file to an error about a declaration.
 func fromFile(name string, err error) error {
 	var wrong *declare.Error
 	if !errors.As(err, &wrong) {

@@ -60,12 +60,12 @@ func (c *command) inviteVerb() *cobra.Command {
 	return verb
 }
 
-// noteUndeclared warns that a host of this name has no declaration yet, so that its
-// certificate is refused.
+// noteUndeclared warns on w if the declaration has no host of this name, because centrals refuse the
+// certificate of such a host.
 func noteUndeclared(ctx context.Context, w io.Writer, centrals *client.Client, name string) {
 	fleet, err := centrals.List(ctx, &wire.ListRequest{Hosts: true})
 	if err != nil {
-		return // the token is valid in any case
+		return // the warning is not worth an error: the enrolment token is valid in any case
 	}
 	if _, declared := fleet.Hosts.Lookup(name); !declared {
 		fmt.Fprintf(w, "host %s is not declared: weft host add %s endpoint=IP; until then centrals refuse it\n", name, name)
@@ -110,7 +110,7 @@ func (c *command) revokeVerb() *cobra.Command {
 	return verb
 }
 
-// revocation is a revoked certificate in the output of --json.
+// revocation is the JSON output for a revocation, which refuses one certificate or all of a role and a name.
 type revocation struct {
 	Serial  string    `json:"serial,omitempty"`
 	Role    string    `json:"role,omitempty"`

@@ -92,10 +92,10 @@ func (c *command) delGroup(name string, ifExists bool) error {
 	}, "deleted", func(*declare.Fleet) any { return deleted })
 }
 
-// listedGroup is a group in the output of group list and group show with --json.
+// listedGroup is a group in the JSON output of the verbs group list and group show.
 type listedGroup struct {
 	declare.Group
-	Ports []string `json:"ports"` // names
+	Ports []string `json:"ports"` // names of the ports in the group
 }
 
 func groupsOf(f *declare.Fleet) []listedGroup {

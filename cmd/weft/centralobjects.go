@@ -19,13 +19,14 @@ import (
 	"weft/cmd/exit"
 )
 
-// readAll returns the whole declaration.
+// readAll asks weft-central for the whole declaration: networks, groups, ports and hosts.
 func readAll(ctx context.Context, centrals *client.Client) (*declare.Fleet, error) {
 	return centrals.List(ctx, &wire.ListRequest{Nets: true, Groups: true, Ports: true, Hosts: true})
 }
 
-// planner returns the changes to the declaration f. If guarded is true, the central
-// refuses them if somebody else has changed the declaration meanwhile.
+// planner returns the changes that a verb makes to the declaration f. If guarded is true, they are only valid
+// for f. If somebody else has changed the declaration meanwhile, the planner is called again with the new
+// one.
 type planner func(f *declare.Fleet) (changes []*wire.Change, guarded bool, err error)
 
 func (c *command) change(request *wire.ListRequest, plan planner, kind string, result func(*declare.Fleet) any) error {
@@ -59,7 +60,7 @@ func (c *command) chosen(key, value string) {
 	}
 }
 
-// present adds an option to the verb: --may-exist or --if-exists, as in ovn-nbctl(8).
+// present adds the option --may-exist or --if-exists of ovn-nbctl(8) to the verb. It sets flag.
 func present(verb *cobra.Command, flag *bool, name, help string) *cobra.Command {
 	verb.Flags().BoolVar(flag, name, false, help)
 	return verb
@@ -180,7 +181,7 @@ func (c *command) delNet(name string, ports, ifExists bool) error {
 	}, "deleted", func(*declare.Fleet) any { return deleted })
 }
 
-// shownNet is the output of net show with --json.
+// shownNet is the JSON output of the verb net show.
 type shownNet struct {
 	declare.Net
 	Ports []listedPort `json:"ports"`
@@ -294,7 +295,8 @@ func (c *command) setHost(name string, words []string) error {
 	}, "host", func(*declare.Fleet) any { return declare.HostOf(h) })
 }
 
-// delHost deletes a host. It writes a line to w about ports that were bound to the host.
+// delHost deletes a host from the declaration. If ports were bound to the host, it writes a line about them
+// to w.
 func (c *command) delHost(w io.Writer, name string, ifExists bool) error {
 	deleted, bound := 0, 0
 	err := c.change(&wire.ListRequest{Hosts: true, Binds: true}, func(f *declare.Fleet) ([]*wire.Change, bool, error) {
@@ -319,11 +321,11 @@ func (c *command) delHost(w io.Writer, name string, ifExists bool) error {
 	return err
 }
 
-// listedHost is a host in the output of host list and host show with --json.
+// listedHost is a host in the JSON output of the verbs host list and host show.
 type listedHost struct {
 	declare.Host
 	Connected bool   `json:"connected"`
-	Hub       string `json:"hub,omitempty"` // the central that it is connected to
+	Hub       string `json:"hub,omitempty"` // the central to which the host is connected
 	Applied   int64  `json:"applied"`
 	Version   string `json:"version,omitempty"`
 	Trouble   string `json:"trouble,omitempty"`

@@ -57,7 +57,8 @@ func (c *command) portVerb() *cobra.Command {
 		c.waits(present(add, &may, "may-exist", mayExist)), c.waits(set), c.waits(present(del, &gone, "if-exists", ifExists)), show, list, c.portWhyVerb())
 }
 
-// noSwitchPort refuses type=, an option of this switch's ports.
+// noSwitchPort returns an error if the options have type=. Only ports of one switch, which the verb vport
+// adds, have a type. Ports in weft-central's declaration have none.
 func noSwitchPort(verb *cobra.Command, options []string) error {
 	for _, word := range options {
 		if strings.HasPrefix(word, "type=") {
@@ -67,8 +68,8 @@ func noSwitchPort(verb *cobra.Command, options []string) error {
 	return nil
 }
 
-// addDeclared declares a port in weft-central. The central refuses a duplicate name, so
-// addDeclared does not check it.
+// addDeclared adds a port to weft-central's declaration. It does not check whether the name is in use,
+// because the central does.
 func (c *command) addDeclared(name string, words []string, mayExist bool) error {
 	if err := declare.CheckName("name", name); err != nil {
 		return err
@@ -176,10 +177,10 @@ func (c *command) delDeclared(name string, ifExists bool) error {
 	})
 }
 
-// listedPort is a port in the output of port list and port show with --json.
+// listedPort is a port in the JSON output of the verbs port list and port show.
 type listedPort struct {
 	declare.Port
-	Bound      string `json:"bound,omitempty"` // name of the host that has it
+	Bound      string `json:"bound,omitempty"` // name of the host that has the port
 	Generation int64  `json:"generation,omitempty"`
 }
 

@@ -27,10 +27,10 @@ const syncHelp = `Waits until the declaration is where --wait says:
 Prints the revision, how many hosts have applied it, and which declared hosts are not
 connected. Hosts that are not connected are not waited for.`
 
-// synced is the output of the verb sync with --json.
+// synced is the JSON output of the verb sync.
 type synced struct {
 	Revision     int64    `json:"revision"`
-	Hosts        uint32   `json:"hosts"` // hosts that have applied the revision
+	Hosts        uint32   `json:"hosts"` // number of hosts that have applied the revision
 	NotConnected []string `json:"not_connected"`
 }
 
@@ -92,11 +92,12 @@ func (c *command) syncHosts(ctx context.Context, centrals *client.Client, revisi
 	return reply, err
 }
 
-// newestTimeout is the time limit of the question for the newest revision.
+// newestTimeout limits the time in which whyLate asks for the newest revision.
 const newestTimeout = 5 * time.Second
 
-// whyLate returns why a sync took too long. It asks for the newest revision: if a central
-// answers, the centrals are not the reason, and err is left out.
+// whyLate returns an error that says why a sync with the error err took too long. It asks for the newest
+// revision. If no central answers, that may be the reason, and the result includes err. If one answers, a
+// host is the reason.
 func (c *command) whyLate(ctx context.Context, centrals *client.Client, revision int64, err error) error {
 	limited, stop := context.WithTimeout(ctx, newestTimeout)
 	defer stop()
@@ -110,17 +111,17 @@ func (c *command) whyLate(ctx context.Context, centrals *client.Client, revision
 	return fmt.Errorf("not all connected hosts have applied the revision after %v; weft host list shows them", c.fleet.timeout)
 }
 
-// whyPort is the output of port why with --json.
+// whyPort is the JSON output of the verb port why, which explains why a port cannot be reached.
 type whyPort struct {
 	Port       declare.Port `json:"port"`
-	Bound      string       `json:"bound,omitempty"` // name of the host
-	Alive      bool         `json:"alive"`           // the host is connected
+	Bound      string       `json:"bound,omitempty"` // name of the host that has the port
+	Alive      bool         `json:"alive"`           // the host is connected to a central
 	Generation int64        `json:"generation,omitempty"`
 	Programmed []programmed `json:"programmed"`
 	Missing    []string     `json:"missing"` // reasons why the port cannot be reached, one line each
 }
 
-// programmed is the revision of the declaration that a host has applied.
+// programmed says which revision of the declaration a host has applied.
 type programmed struct {
 	Host    string `json:"host"`
 	Applied int64  `json:"applied"`
@@ -191,7 +192,7 @@ func (c *command) printWhy(w *whyPort) error {
 	return nil
 }
 
-// centralState is the output of central status with --json.
+// centralState is the JSON output of the verb central status.
 type centralState struct {
 	Centrals   []centralMember `json:"centrals"`
 	Revision   int64           `json:"revision"`

@@ -19,22 +19,21 @@ import (
 	"weft/openflow"
 )
 
-// portWordVerbs are the verbs whose first word is a port's name.
+// portWordVerbs are the verbs whose first argument is a port's name, which the shell can complete.
 var portWordVerbs = []string{"del-port", "dump-ports", "fdb-flush", "show limits", "show routes", "capture", "port-to-br"}
 
-// bridgeWordVerbs are the verbs whose first word is a bridge's name.
+// bridgeWordVerbs are the verbs whose first argument is a bridge's name, which the shell can complete.
 var bridgeWordVerbs = strings.Fields("del-br br-exists set-controller get-controller del-controller set-fail-mode get-fail-mode del-fail-mode")
 
-// flowWordVerbs are the verbs whose word is a flow with actions, matchWordVerbs those whose
-// word is a match. A bridge's name may precede it.
+// flowWordVerbs are the verbs that have a flow with actions as argument. matchWordVerbs are the verbs that
+// have a match as argument. A bridge's name may precede either.
 var (
 	flowWordVerbs  = []string{"add-flow", "mod-flows"}
 	matchWordVerbs = []string{"del-flows", "dump-flows", "dump-aggregate", "trace"}
 )
 
-// completePorts makes the shell's completion suggest the ports and bridges of the running
-// daemon, the words of flows, and the options of ports. Without an answer of the daemon it
-// suggests neither ports nor bridges.
+// completePorts makes the completion of the shell suggest the words of flows, the options of ports, and the
+// ports and bridges of the running daemon. If no daemon answers, it suggests neither ports nor bridges.
 func (c *command) completePorts(root *cobra.Command) {
 	_ = root.RegisterFlagCompletionFunc("bridge", c.bridgeNames) // error ignored: root has just defined the flag
 	c.completeVerbs(root)
@@ -63,7 +62,7 @@ func (c *command) ports() []api.Port {
 	if err != nil {
 		return nil
 	}
-	ports, _ := client.Ports("") // without an answer there are no suggestions
+	ports, _ := client.Ports("") // error ignored: without a daemon there are no suggestions
 	return ports
 }
 
@@ -82,7 +81,7 @@ func (c *command) portNames(_ *cobra.Command, args []string, begin string) ([]st
 func (c *command) bridgeNames(_ *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
 	var names []string
 	if len(args) == 0 {
-		list, _ := c.bridges() // without an answer there are no suggestions
+		list, _ := c.bridges() // error ignored: without a daemon there are no suggestions
 		for _, b := range list {
 			if b.Name != "" && strings.HasPrefix(b.Name, begin) {
 				names = append(names, b.Name)
@@ -92,7 +91,8 @@ func (c *command) bridgeNames(_ *cobra.Command, args []string, begin string) ([]
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// flowWords completes a flow, or a match, word by word.
+// flowWords returns the function that completes the last word of a flow. If "actions" is false, the argument
+// is a match.
 func (c *command) flowWords(actions bool) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 1 {
@@ -106,7 +106,8 @@ func (c *command) flowWords(actions bool) cobra.CompletionFunc {
 	}
 }
 
-// portOptions completes the options of add-port: keys by the port's type, and their values.
+// portOptions completes an option of add-port: first type=, then the other keys that ports of the type have,
+// and the values of a key.
 func (c *command) portOptions(_ *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -126,7 +127,7 @@ func (c *command) portOptions(_ *cobra.Command, args []string, begin string) ([]
 			list = append(list, "type="+kind)
 		}
 	case valued && key == "path":
-		return nil, cobra.ShellCompDirectiveDefault // names of files
+		return nil, cobra.ShellCompDirectiveDefault // lets the shell suggest file names
 	case valued:
 		for _, value := range c.optionValues(key, options[kind][key]) {
 			list = append(list, key+"="+value)
@@ -146,13 +147,14 @@ func (c *command) portOptions(_ *cobra.Command, args []string, begin string) ([]
 	return list, cobra.ShellCompDirectiveNoFileComp
 }
 
-// optionValues returns the values of an option that this machine and the daemon have, or
-// the words of the help.
+// optionValues returns the values that it suggests for an option of add-port. For dev, netns, peer and bridge
+// they are the objects that exist on this machine and in the daemon. For other options they are words, from
+// the help.
 func (c *command) optionValues(key string, words []string) (values []string) {
 	directory := map[string]string{"dev": "/sys/class/net", "netns": "/run/netns"}[key]
 	switch {
 	case directory != "":
-		entries, _ := os.ReadDir(directory) // without the directory there are no suggestions
+		entries, _ := os.ReadDir(directory) // error ignored: without the directory there are no suggestions
 		for _, e := range entries {
 			values = append(values, e.Name())
 		}
@@ -175,8 +177,8 @@ var (
 	plainWord  = regexp.MustCompile(`^[a-z][a-z0-9.-]*$`)
 )
 
-// helpOptions returns the options of each type of port, with the words that the help of
-// add-port names as their values.
+// helpOptions returns the options of each type of port, and for each option the words that may be its value.
+// It reads them from the help text of add-port. The first key is the type, the second the option.
 func helpOptions() map[string]map[string][]string {
 	table, common, _ := strings.Cut(portSyntax, "\n\nA vhost-user")
 	starts := helpType.FindAllStringSubmatchIndex(table, -1)
@@ -224,12 +226,12 @@ func addOptions(list map[string][]string, text string) {
 	}
 }
 
-// bashAnchor is the line of cobra's script for bash before which completionBash inserts
-// bashCommas.
+// bashAnchor is a line in the script that cobra generates for bash. completionBash inserts bashCommas before
+// it.
 const bashAnchor = "    __weft_handle_special_char \"$cur\" :\n"
 
-// bashCommas undoes the backslashes that printf %q of cobra's script writes before commas:
-// no shell needs them, and the next completion would not find the word.
+// bashCommas removes the backslashes that cobra's script, which uses printf %q, puts before commas. Bash does
+// not need them, and the next completion would not recognize the word with them.
 const bashCommas = `    COMPREPLY=("${COMPREPLY[@]//\\,/,}")
 `
 
@@ -246,8 +248,8 @@ func completionBash(root *cobra.Command) (string, error) {
 	return before + bashCommas + bashAnchor + after, nil
 }
 
-// completionVerb prints the script with which a shell completes weft's words. make install
-// calls it.
+// completionVerb returns the verb that prints the script with which a shell completes weft's words. "make
+// install" runs the verb.
 func completionVerb() *cobra.Command {
 	return &cobra.Command{
 		Use: "completion bash|zsh|fish", Short: "print the script for a shell's completion", Hidden: true, Args: words(1, 1),

@@ -17,7 +17,7 @@ import (
 	"weft/cmd/exit"
 )
 
-// tupleHelp describes the arguments that select connections.
+// tupleHelp is the part of help texts that describes the arguments that select connections.
 const tupleHelp = `The first TUPLE selects by the original direction, the second by the reply direction. A tuple is a
 list of fields, separated by commas: ct_nw_src, ct_nw_dst, ct_ipv6_src, ct_ipv6_dst, ct_nw_proto,
 ct_tp_src, ct_tp_dst, icmp_id, icmp_type, icmp_code. A complete original tuple without a zone means
@@ -92,8 +92,8 @@ func (c *command) conntrackVerbs() []*cobra.Command {
 	}
 }
 
-// noDatapath returns args without the name of a datapath, which ovs-dpctl takes as its
-// first argument.
+// noDatapath returns args without the name of a datapath, such as system@ovs-system, which ovs-dpctl(8)
+// accepts as first argument.
 func noDatapath(args []string) []string {
 	if len(args) > 0 && strings.Contains(args[0], "@") && !strings.Contains(args[0], "=") {
 		return args[1:]
@@ -239,7 +239,8 @@ func (c *command) ctSetLimits(_ *cobra.Command, args []string) error {
 	return c.changeConntrack(change, "")
 }
 
-// zoneList parses zone=N[,N...].
+// zoneList parses an argument zone=N[,N...] to the numbers of conntrack zones. A datapath's name may precede
+// it.
 func zoneList(args []string) ([]uint16, error) {
 	args = noDatapath(args)
 	if len(args) == 0 {
@@ -303,7 +304,7 @@ func (c *command) ctGetLimits(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// ctTimeout prints or sets timeouts.
+// ctTimeout prints, sets or resets the timeouts of tracked connections.
 func (c *command) ctTimeout(args []string, reset bool) error {
 	change := api.ChangeConntrack{ClearTimeouts: reset, Timeouts: map[string]uint32{}}
 	for _, arg := range noDatapath(args) {

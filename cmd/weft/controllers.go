@@ -19,7 +19,7 @@ others. Connections to controllers that stay are kept. ssl needs weftd --openflo
 The switch's state keeps the controllers. If weftd's configuration names controllers, or the
 fail mode standalone, for the first bridge, change them in the configuration.`
 
-// controllerVerbs are the verbs of ovs-vsctl for controllers and the fail mode of a bridge.
+// controllerVerbs returns the verbs of ovs-vsctl(8) for a bridge's OpenFlow controllers and fail mode.
 func (c *command) controllerVerbs() []*cobra.Command {
 	change := func(bridge string, mod api.ModBridge) error {
 		client, err := c.client()
@@ -75,8 +75,8 @@ func (c *command) controllerVerbs() []*cobra.Command {
 	}
 }
 
-// printOfBridge prints the lines that the function lines makes of the named bridge, or the
-// bridge in JSON.
+// printOfBridge prints the lines that the function "lines" returns for the named bridge. With --json it
+// prints the whole bridge.
 func (c *command) printOfBridge(name string, lines func(*api.Bridge) []string) error {
 	list, err := c.bridges()
 	if err != nil {

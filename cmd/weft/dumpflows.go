@@ -14,7 +14,8 @@ all flows, by table and descending priority. The format is ovs-ofctl's; the verb
 that take flows can read it. --sort and --rsort sort by priority or by a field and
 may be repeated. Flows that do not match the field come last.`
 
-// sortFlag collects the values of --sort and --rsort in their order.
+// sortFlag is the value of --sort or --rsort. Both options append to one list of keys, in the order of the
+// command line.
 type sortFlag struct {
 	keys   *[]string
 	prefix string
@@ -65,6 +66,7 @@ func (c *command) dumpFlows(match string, keys []string, noStats bool) error {
 	return nil
 }
 
-// statistics matches the fields of a flow that --no-stats removes. The blank at the end
-// of the pattern keeps it from matching match fields.
+// statistics matches what --no-stats removes from the text of a flow: counters and ages, and a cookie or
+// table of 0. The blank at the end distinguishes them from match fields, which have no blank behind the
+// comma.
 var statistics = regexp.MustCompile(`\b(duration|n_packets|n_bytes|idle_age|hard_age)=[0-9.]+s?, |\bcookie=0x0, |\btable=0, `)

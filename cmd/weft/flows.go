@@ -92,8 +92,8 @@ func strictly(op string, strict bool) string {
 	return op
 }
 
-// changeBy sends a change of flows to the daemon. op is the operation, and text is one
-// flow. If text is "-", changeBy reads flows from standard input, one per line.
+// changeBy sends a change of flows to the daemon. op is the operation in the API. "text" is one flow, or "-"
+// for the flows on standard input, one a line.
 func (c *command) changeBy(op, text string) error {
 	if text != "-" {
 		return c.changeFlows(api.ChangeFlows{Op: op, Text: text})
@@ -109,7 +109,8 @@ func (c *command) changeByFile(op, name string) error {
 	return ofFile(name, c.changeFlows(api.ChangeFlows{Op: op, Text: text, File: true}))
 }
 
-// ofFile adds the file name to an error about a line of a file.
+// ofFile adds the file's name to an error that the daemon reports about a line of the file. It returns other
+// errors unchanged.
 func ofFile(name string, err error) error {
 	var refused *api.Refused
 	if !errors.As(err, &refused) || !strings.HasPrefix(refused.Message, "line ") {

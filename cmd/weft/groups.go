@@ -12,7 +12,7 @@ import (
 	"weft/api"
 )
 
-// tableVerbs returns the verbs for groups and meters.
+// tableVerbs returns the verbs of ovs-ofctl(8) for groups and meters.
 func (c *command) tableVerbs() []*cobra.Command {
 	groups := func(client *api.Client, change api.ChangeTable) (api.TableChanged, error) {
 		return client.ChangeGroups(change)
@@ -83,7 +83,7 @@ func (c *command) groups(args []string, show func(api.Group)) error {
 	}
 	which := optional(args)
 	if _, err := strconv.ParseUint(which, 10, 32); err == nil {
-		which = "group_id=" + which // a plain number selects a group by its id, as in ovs-ofctl
+		which = "group_id=" + which // as in ovs-ofctl, the argument may be the number alone
 	}
 	list, err := client.Groups(which)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"weft/cmd/exit"
 )
 
-// helpVerb returns a help verb that replaces cobra's, which prints the whole usage if
-// the verb is unknown.
+// helpVerb returns the verb help. It replaces the one of cobra, which prints the whole usage for an unknown
+// verb.
 func helpVerb(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use: "help [VERB...]", Short: "explain a verb and its options", Args: cobra.ArbitraryArgs,
@@ -31,8 +31,8 @@ func helpVerb(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// otherTools maps verbs of Open vSwitch's other tools to the verbs of weft that do the
-// same.
+// otherTools maps verbs of Open vSwitch's tools that weft does not have to the verbs of weft that do the
+// same. Error messages name them.
 var otherTools = map[string]string{
 	"ofproto/trace":         "weft trace FLOW",
 	"dpctl/dump-conntrack":  "weft dump-conntrack",
@@ -97,7 +97,7 @@ var verbGroups = []struct{ title, verbs string }{
 			"ls-add ls-del ls-list lsp-add lsp-del lsp-list lsp-set-addresses"},
 }
 
-// groupVerbs puts each verb into its group.
+// groupVerbs puts each verb below root into its group of verbGroups.
 func groupVerbs(root *cobra.Command) {
 	for _, group := range verbGroups {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})

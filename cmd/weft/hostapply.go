@@ -15,14 +15,14 @@ import (
 	"weft/openflow"
 )
 
-// hostPlan is a list of steps that change a switch from one state to another. Deletions
-// come last, after the changes of the flows that name the deleted objects.
+// hostPlan is the list of steps that change a switch from one state to another. A step that deletes an object
+// comes after the change of the flows, because flows may name the object.
 type hostPlan struct {
-	Lines []string // differences to print: + new, ~ changed, - deleted
-	// checks ask the daemon whether it would refuse a step.
+	Lines []string // differences, for the user; a line begins with + (new), ~ (changed) or - (deleted)
+	// checks ask the daemon, before the first step, whether it would refuse a step about a port.
 	checks []func(*api.Client) error
 	steps  []api.Change
-	// last plans the steps after the changes of a bridge's flows and groups.
+	// last has functions that add the steps at the end of a bridge's plan.
 	last []func()
 }
 
@@ -31,7 +31,7 @@ func (p *hostPlan) step(change api.Change, format string, args ...any) {
 	p.steps = append(p.steps, change)
 }
 
-// planHost returns the steps from the state oldState to the state newState; both are normalized.
+// planHost returns the steps that change a switch from oldState to newState, which are both normalized.
 // Without prune, objects that are only in oldState stay.
 func planHost(oldState, newState *hostFile, names hostPorts, prune bool) (*hostPlan, error) {
 	p := &hostPlan{}
@@ -42,7 +42,9 @@ func planHost(oldState, newState *hostFile, names hostPorts, prune bool) (*hostP
 		return nil, err
 	}
 	p.ports(oldState, newState)
-	p.tracking(oldState.Conntrack, newState.Conntrack, prune) // before the tables: if it is refused, nothing changes
+	// Connection tracking comes before the tables: if its first step is refused, the daemon takes back the
+	// steps before, but it cannot take back changes of tables.
+	p.tracking(oldState.Conntrack, newState.Conntrack, prune)
 	if err := p.contents(&oldState.bridgeContents, &newState.bridgeContents, names.inBridge(""), prune); err != nil {
 		return nil, err
 	}
@@ -72,7 +74,7 @@ func planHost(oldState, newState *hostFile, names hostPorts, prune bool) (*hostP
 	return p, nil
 }
 
-// bridge returns the named bridge of a file, or nil.
+// bridge returns the bridge with this name, or nil. The first bridge is not among the bridges it searches.
 func (f *hostFile) bridge(name string) *hostBridge {
 	i := slices.IndexFunc(f.Bridges, func(b hostBridge) bool { return b.Name == name })
 	if i < 0 {
@@ -81,7 +83,7 @@ func (f *hostFile) bridge(name string) *hostBridge {
 	return &f.Bridges[i]
 }
 
-// bridges adds new bridges, and changes controllers and fail modes of existing ones.
+// bridges plans the additions of bridges, and the changes of the controllers and fail modes of existing ones.
 func (p *hostPlan) bridges(old, next *hostFile) error {
 	for _, b := range next.Bridges {
 		was := old.bridge(b.Name)
@@ -98,7 +100,7 @@ func (p *hostPlan) bridges(old, next *hostFile) error {
 	return nil
 }
 
-// firstBridge changes the controllers and the fail mode of the first bridge.
+// firstBridge plans the change of the controllers and the fail mode of the first bridge, which always exists.
 func (p *hostPlan) firstBridge(old, next *hostFile, prune bool) error {
 	named := next.FailMode != "" || len(next.Controllers) > 0
 	switch {
@@ -110,8 +112,7 @@ func (p *hostPlan) firstBridge(old, next *hostFile, prune bool) error {
 	return nil
 }
 
-// controllers changes the controllers and the fail mode of a bridge. An absent mode is
-// secure.
+// controllers plans the change of the controllers and the fail mode of a bridge. An empty mode means secure.
 func (p *hostPlan) controllers(bridge, oldMode, mode string, old, next []string) {
 	mode = cmp.Or(mode, api.FailSecure)
 	if mode == cmp.Or(oldMode, api.FailSecure) && slices.Equal(old, next) {
@@ -125,7 +126,7 @@ func (p *hostPlan) controllers(bridge, oldMode, mode string, old, next []string)
 		"~ bridge %s fail-mode=%s controllers=%s", bridge, mode, strings.Join(next, ","))
 }
 
-// onBridge plans the contents of a bridge of add-br.
+// onBridge plans the changes of the contents of a bridge other than the first one.
 func (p *hostPlan) onBridge(name string, old, next *bridgeContents, names openflow.Names, prune bool) error {
 	own := &hostPlan{}
 	if err := own.contents(old, next, names, prune); err != nil {
@@ -141,7 +142,7 @@ func (p *hostPlan) onBridge(name string, old, next *bridgeContents, names openfl
 	return nil
 }
 
-// contents plans the contents of one bridge.
+// contents plans the changes of one bridge: of its TLV map, meters, groups, tables and flows, in this order.
 func (p *hostPlan) contents(old, next *bridgeContents, names openflow.Names, prune bool) error {
 	p.tlvs(old, next, prune)
 	p.numbered("meter", old.Meters, next.Meters, "modify")
@@ -169,7 +170,8 @@ func (p *hostPlan) ports(old, next *hostFile) {
 		i := slices.IndexFunc(old.LocalPorts, func(o localPort) bool { return o.Name == port.Name })
 		if i < 0 {
 			words := optionWords(port.Options)
-			if b := port.Options["bridge"]; b == "" || old.bridge(b) != nil { // the daemon does not know a bridge that the file adds
+			// The daemon can check the port only if it knows the bridge, which the same file may add.
+			if b := port.Options["bridge"]; b == "" || old.bridge(b) != nil {
 				p.checks = append(p.checks, func(c *api.Client) error { return c.CheckPort(port.Name, words) })
 			}
 			p.step(api.Change{AddPort: &api.AddPort{Name: port.Name, Options: words}}, "+ local-port %s %s", port.Name, strings.Join(words, " "))
@@ -195,7 +197,8 @@ func (p *hostPlan) ports(old, next *hostFile) {
 	}
 }
 
-// optionWords returns the options as KEY=VALUE words, type= first.
+// optionWords returns the options of a port as KEY=VALUE words. The option type is first, as add-port wants
+// it.
 func optionWords(options map[string]string) []string {
 	words := []string{"type=" + options["type"]}
 	for _, key := range slices.Sorted(maps.Keys(options)) {
@@ -206,11 +209,11 @@ func optionWords(options map[string]string) []string {
 	return words
 }
 
-// number returns the beginning of a group or meter in text form, up to the end of its
-// number. It identifies the group or meter.
+// number returns the beginning of the text of a group or a meter, up to the end of its number, as in
+// group_id=5. The beginning identifies the group or meter.
 func number(text string) string { return text[:strings.IndexAny(text+" ", ", ")] }
 
-// changeOf returns a change of groups or meters.
+// changeOf returns the step that changes groups if kind is "group", and meters otherwise.
 func changeOf(kind string, change api.ChangeTable) api.Change {
 	if kind == "group" {
 		return api.Change{Groups: &change}
@@ -218,8 +221,8 @@ func changeOf(kind string, change api.ChangeTable) api.Change {
 	return api.Change{Meters: &change}
 }
 
-// numbered plans the change of groups or meters: one change adds the new ones, another
-// one changes the others.
+// numbered plans the additions and changes of groups or meters. One step adds all new ones, and another step,
+// whose operation is modify, changes existing ones. It deletes none.
 func (p *hostPlan) numbered(kind string, old, next []string, modify string) {
 	was := map[string]string{}
 	for _, text := range old {
@@ -255,14 +258,16 @@ func (p *hostPlan) deletions(kind, prefix string, old, next []string) {
 	}
 }
 
-// tlvs plans the additions to the TLV map, which come before the flows that use them. It
-// first deletes the mappings of the same fields and options. The deletions of other mappings
-// come after the changes of the flows.
+// tlvs plans the changes of the TLV map. New mappings come before the flows that use them. Mappings of the
+// same field or option, which they replace, are deleted first. Other mappings are deleted last, after the
+// change of the flows.
 func (p *hostPlan) tlvs(old, next *bridgeContents, prune bool) {
 	change := func(op string, mappings []string) api.Change {
 		return api.Change{TLVs: &api.ChangeTLVs{Op: op, Text: strings.Join(mappings, ",")}}
 	}
-	replaces := func(a, b string) bool { // mappings in the form of openflow.TLVMapping.String
+	// replaces reports whether two mappings have the same option or the same field. Both have the form of
+	// openflow.TLVMapping.String.
+	replaces := func(a, b string) bool {
 		optionA, fieldA, _ := strings.Cut(a, ",len=")
 		optionB, fieldB, _ := strings.Cut(b, ",len=")
 		return optionA == optionB || fieldA[strings.Index(fieldA, "}"):] == fieldB[strings.Index(fieldB, "}"):]
@@ -353,8 +358,8 @@ func (p *hostPlan) tracking(old, next *trackSettings, prune bool) {
 	}
 }
 
-// differ reports whether a file changes a timeout of the switch. oldTimeouts has all timeouts of
-// the switch, and fileTimeouts has those that the file names.
+// differ reports whether a file changes a timeout of connection tracking. oldTimeouts has all timeouts of the
+// switch in seconds, and fileTimeouts has those that the file names.
 func differ(oldTimeouts, fileTimeouts map[string]uint32) bool {
 	for name, seconds := range fileTimeouts {
 		if was, ok := oldTimeouts[name]; !ok || was != seconds {
@@ -364,7 +369,7 @@ func differ(oldTimeouts, fileTimeouts map[string]uint32) bool {
 	return false
 }
 
-// flows plans one change of all flows.
+// flows plans one step that changes all flows: it adds, replaces, and with prune deletes.
 func (p *hostPlan) flows(old, next *bridgeContents, names openflow.Names, prune bool) error {
 	was, err := old.flowsByKey(names)
 	if err != nil {
@@ -402,7 +407,7 @@ func (p *hostPlan) flows(old, next *bridgeContents, names openflow.Names, prune 
 	return nil
 }
 
-// flowsByKey returns the texts of the flows by flowKey.
+// flowsByKey returns the texts of the flows. The key of a text is the flowKey of its flow.
 func (f *bridgeContents) flowsByKey(names openflow.Names) (map[string]string, error) {
 	tlvs, err := f.tlvMap()
 	if err != nil {
@@ -420,15 +425,15 @@ func (f *bridgeContents) flowsByKey(names openflow.Names) (map[string]string, er
 	return m, nil
 }
 
-// hostApplied is the output of the verb apply for one switch, with --json.
+// hostApplied is the JSON output of the verb apply for a file of one switch.
 type hostApplied struct {
 	Changes []string `json:"changes"`
 	Applied bool     `json:"applied"`
 }
 
-// applyHost changes the switch to the state in a file, in one transaction of the daemon. Everything
-// that would be refused is found before, except failures of devices and wrong settings of connection
-// tracking. If a step fails, applyHost restores the state before.
+// applyHost changes the switch to the state in a file, in one transaction of the daemon. It first checks what
+// the daemon would refuse. The checks do not find failures of devices, wrong settings of connection tracking,
+// and wrong ports of bridges that the file adds. If a step then fails, applyHost restores the old state.
 func (c *command) applyHost(name string, text []byte, dry, prune bool) error {
 	next, err := parseHostFile(text)
 	if err != nil {
@@ -473,13 +478,14 @@ func (c *command) applyHost(name string, text []byte, dry, prune bool) error {
 	return c.printHostApplied(&hostApplied{Changes: orEmpty(plan.Lines), Applied: !dry && len(plan.Lines) > 0}, dry)
 }
 
-// goBack takes back what is in force of a file that failed with the error cause.
+// goBack restores the state "old" after a step of a file has failed with the error "cause". It returns cause,
+// with the remark whether a part of the file is still in force.
 func (c *command) goBack(client *api.Client, old *hostFile, cause error) error {
 	now, names, err := readHost(client)
 	if err == nil {
 		var plan *hostPlan
 		if plan, err = planHost(now, old, names, true); err == nil {
-			if len(plan.steps) == 0 { // refused before the first change
+			if len(plan.steps) == 0 { // the daemon has refused the file before the first change took effect
 				return cause
 			}
 			err = client.Change(plan.steps)
@@ -507,7 +513,8 @@ func (c *command) printHostApplied(result *hostApplied, dry bool) error {
 	return err
 }
 
-// ofHostFile adds the file's name to an error.
+// ofHostFile returns an input error with the name of the file of a switch in front of err; "-": standard
+// input.
 func ofHostFile(name string, err error) error {
 	if name == "-" {
 		name = "standard input"

@@ -11,9 +11,9 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// checkTables applies the tables of a file to tables of its own, so that a flow that names
-// a missing group or exceeds a limit is refused before anything has changed. Without prune,
-// objects that only the switch has stay.
+// checkTables checks the flow tables, groups and meters of a file: it applies them to tables that serve only
+// this check. So the user gets the error about a flow that names a missing group, or exceeds a limit, before
+// anything has changed. Without prune, the tables also get the objects that only the switch has.
 func checkTables(old, next *bridgeContents, names openflow.Names, prune bool) error {
 	meters, groups, flows, tables := next.Meters, next.Groups, next.Flows, next.Tables
 	if !prune {
@@ -27,7 +27,7 @@ func checkTables(old, next *bridgeContents, names openflow.Names, prune bool) er
 		return err
 	}
 	if !prune {
-		for _, m := range old.TLVs { // a mapping of next replaces a mapping of the same field or option
+		for _, m := range old.TLVs { // an error means that the file replaces the mapping m
 			list, _ := openflow.ParseTLVMappings(m)
 			if more, err := tlvs.Changed(&openflow.TLVMod{Mappings: list}); err == nil {
 				tlvs = more
@@ -68,7 +68,7 @@ func checkTables(old, next *bridgeContents, names openflow.Names, prune bool) er
 	return nil
 }
 
-// together returns the groups or meters of newItems, and the ones of oldItems that have other
+// together returns the texts of the groups or meters in newItems, and of those in oldItems that have other
 // numbers.
 func together(oldItems, newItems []string) []string {
 	all := slices.Clone(newItems)

@@ -22,13 +22,12 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// hostFile is the state of one switch as a file. The file has the format (TOML) of
-// weft-central's declaration and is used with the same verbs. It does not use the
-// declaration's tables net, host and port.
+// hostFile is a file with the state of one switch, for the verbs apply and export. A file with weft-central's
+// declaration has the same format (TOML) and the same verbs, but other tables: net, group, host and port.
 type hostFile struct {
 	bridgeContents // of the first bridge
-	// FailMode and Controllers are the settings of set-fail-mode and set-controller for the
-	// first bridge. They are absent if weftd's configuration has them.
+	// FailMode and Controllers are the settings of the first bridge that set-fail-mode and set-controller
+	// make. The file has neither if weftd's configuration sets them.
 	FailMode    string         `toml:"fail-mode,omitempty" json:"fail_mode,omitempty"`
 	Controllers []string       `toml:"controllers,omitempty" json:"controllers,omitempty"`
 	LocalPorts  []localPort    `toml:"local-port" json:"local_ports"`
@@ -43,13 +42,12 @@ type bridgeContents struct {
 	TLVs   []string `toml:"tlv-map,multiline,omitempty" json:"tlv_map,omitempty"`
 	Meters []string `toml:"meters,multiline" json:"meters"`
 	Groups []string `toml:"groups,multiline" json:"groups"`
-	// Flows are in the syntax of add-flows. Flows that weft-central installed are left
-	// out.
+	// Flows are in the syntax of add-flows. The flows of weft-central, in a table of their own, are left out.
 	Flows  []string       `toml:"flows,multiline" json:"flows"`
 	Tables []tableSetting `toml:"table" json:"tables"`
 }
 
-// hostBridge is a bridge of add-br.
+// hostBridge is a bridge that the verb add-br has added: any but the first one.
 type hostBridge struct {
 	Name        string   `toml:"name" json:"name"`
 	DatapathID  string   `toml:"datapath-id,omitempty" json:"datapath_id,omitempty"`
@@ -58,7 +56,7 @@ type hostBridge struct {
 	bridgeContents
 }
 
-// localPort is a port of add-port.
+// localPort is a port that the verb add-port has added, as opposed to a port that weft-central declares.
 type localPort struct {
 	Name    string            `toml:"name" json:"name"`
 	Options map[string]string `toml:"options,inline" json:"options"`
@@ -67,7 +65,7 @@ type localPort struct {
 // tableSetting has the settings of a flow table that the verb mod-table changes.
 type tableSetting struct {
 	Table int  `toml:"table" json:"table"`
-	Limit int  `toml:"limit,omitempty" json:"limit,omitempty"` // 0: none
+	Limit int  `toml:"limit,omitempty" json:"limit,omitempty"` // largest number of flows; 0: no limit
 	Evict bool `toml:"evict,omitempty" json:"evict,omitempty"`
 }
 
@@ -87,11 +85,11 @@ type trackZone struct {
 	Timeouts map[string]uint32 `toml:"timeouts,omitempty" json:"timeouts_s,omitempty"`
 }
 
-// centralTunnel is the name of the tunnel port that weft-central makes.
+// centralTunnel is the name of the tunnel port that the switch adds when it follows weft-central.
 const centralTunnel = "central"
 
-// filePorts maps the names of a bridge's ports to their numbers in flows. It has the
-// switch's ports, and numbers for the ports that a file adds.
+// filePorts maps the names of a bridge's ports to OpenFlow numbers and back, for the parser of flows. It has
+// the ports of the switch, and the ports that a file adds.
 type filePorts struct {
 	byName   map[string]uint32
 	byNumber map[uint32]string
@@ -100,7 +98,7 @@ type filePorts struct {
 // hostPorts has the ports of each bridge by the bridge's name; "": the first bridge.
 type hostPorts map[string]*filePorts
 
-// inBridge returns the ports of a bridge.
+// inBridge returns the ports of a bridge; "": the first bridge. It adds an empty set for an unknown bridge.
 func (h hostPorts) inBridge(bridge string) *filePorts {
 	if h[bridge] == nil {
 		h[bridge] = &filePorts{map[string]uint32{}, map[uint32]string{}}
@@ -120,12 +118,12 @@ func (p *filePorts) PortName(port uint32) (string, bool) {
 	return name, ok
 }
 
-// addedPorts is the first number for ports that a file adds. It is larger than the number
-// of any port of a switch that was added without ofport_request.
+// addedPorts is the first of the numbers that filePorts gives to ports that do not exist yet. The daemon
+// gives such large numbers only to ports with ofport_request. The numbers never leave this process.
 const addedPorts = 0x8000
 
-// filePortsOf returns the ports of a switch, whose first bridge has the name firstBridge, and the
-// ports that a file adds.
+// filePortsOf returns the ports of a switch and the ports that a file adds, by bridge. firstBridge is the
+// name of the first bridge.
 func filePortsOf(ports []api.Port, added []localPort, firstBridge string) hostPorts {
 	h := hostPorts{}
 	for i := range ports {
@@ -149,7 +147,8 @@ func filePortsOf(ports []api.Port, added []localPort, firstBridge string) hostPo
 	return h
 }
 
-// readHost asks the daemon for the state of its switch.
+// readHost asks the daemon for the state of its switch, and returns it normalized, with the ports of all
+// bridges.
 func readHost(client *api.Client) (*hostFile, hostPorts, error) {
 	client = client.On("")
 	ports, err1 := client.Ports("")
@@ -186,7 +185,7 @@ func readHost(client *api.Client) (*hostFile, hostPorts, error) {
 	return f, names, f.normalizeAll(names)
 }
 
-// readContents asks the daemon for the contents of the client's bridge.
+// readContents asks the daemon for the TLV map, meters, groups, flows and tables of the client's bridge.
 func readContents(client *api.Client) (f bridgeContents, err error) {
 	flows, err1 := client.Flows("")
 	groups, err2 := client.Groups("")
@@ -218,7 +217,7 @@ func readContents(client *api.Client) (f bridgeContents, err error) {
 	return f, nil
 }
 
-// normalizeAll normalizes the contents of all bridges.
+// normalizeAll calls normalize for all bridges. Errors name the bridge, unless it is the first one.
 func (f *hostFile) normalizeAll(names hostPorts) error {
 	if err := f.normalize(names.inBridge("")); err != nil {
 		return err
@@ -241,8 +240,8 @@ func trackOf(c *api.Conntrack) *trackSettings {
 	return t
 }
 
-// normalize rewrites flows, groups and meters, so that equal ones have equal text and
-// order.
+// normalize rewrites the flows, groups and meters of a bridge, so that two equal states have equal texts in
+// equal order.
 func (f *bridgeContents) normalize(names openflow.Names) error {
 	tlvs, err := f.tlvMap()
 	if err != nil {
@@ -286,7 +285,7 @@ func (f *bridgeContents) normalize(names openflow.Names) error {
 	return nil
 }
 
-// tlvMap returns the TLV map.
+// tlvMap returns the TLV map that the mappings in TLVs make.
 func (f *bridgeContents) tlvMap() (*openflow.TLVMap, error) {
 	list, err := openflow.ParseTLVMappings(strings.Join(f.TLVs, ","))
 	var m *openflow.TLVMap
@@ -299,14 +298,14 @@ func (f *bridgeContents) tlvMap() (*openflow.TLVMap, error) {
 	return m, nil
 }
 
-// flowKey returns the identity of a flow: its table, priority and match.
+// flowKey returns the text of a flow's table, priority and match. Two flows of a bridge cannot have the same.
 func flowKey(m *openflow.FlowMod, names openflow.Names) string {
 	return fmt.Sprintf("table=%d,priority=%d,%s", m.Table, m.Priority, m.Match.Format(names))
 }
 
 func lines(list []string) string { return strings.Join(list, "\n") }
 
-// format returns the file's text.
+// format returns the text of the file, in TOML.
 func (f *hostFile) format() ([]byte, error) {
 	var text bytes.Buffer
 	text.WriteString("# The state of one switch. weft apply FILE restores it.\n\n")
@@ -316,12 +315,12 @@ func (f *hostFile) format() ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// isHostFile reports whether the file declares one switch. A file for weft-central has
-// the table net, group, host or port.
+// isHostFile reports whether a file has the state of one switch. It returns false for a file with
+// weft-central's declaration, which has one of the tables net, group, host and port.
 func isHostFile(text []byte) (bool, error) {
 	var keys map[string]any
 	if err := toml.Unmarshal(text, &keys); err != nil {
-		return false, nil // ParseFile names the line
+		return false, nil // declare.ParseFile then reports the error, with the line
 	}
 	localKeys, centralKeys := tomltext.Keys(reflect.TypeFor[hostFile](), nil), tomltext.Keys(reflect.TypeFor[declare.File](), nil)
 	var local, central []string
@@ -342,7 +341,7 @@ func isHostFile(text []byte) (bool, error) {
 	return len(local) > 0, nil
 }
 
-// parseHostFile parses a file for one switch.
+// parseHostFile parses a file with the state of one switch. Its contents are not normalized yet.
 func parseHostFile(text []byte) (*hostFile, error) {
 	f := &hostFile{}
 	if err := tomltext.Decode(text, f); err != nil {

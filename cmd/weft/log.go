@@ -33,8 +33,8 @@ func (c *command) logVerb() *cobra.Command {
 	return log
 }
 
-// logSettings changes the setting with this name to the word in args. If args is empty, it
-// prints all settings.
+// logSettings changes the setting "name" of the daemon's log to the word in args. If args is empty, it prints
+// the settings.
 func (c *command) logSettings(name string, args []string) error {
 	client, err := c.client()
 	if err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command weft is the client of weftd and of weft-central. It manages ports and flows,
-// shows their statistics, and declares networks for a fleet.
+// Command weft is the client of the daemons weftd and weft-central. It manages a switch's ports and flows and
+// shows their statistics. For weft-central, it declares the networks of a fleet of hosts.
 package main
 
 import (
@@ -25,7 +25,8 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// run runs the command with the given arguments and files, and returns the exit code.
+// run executes the command line args with the given files as standard input, output and error. It returns the
+// exit code.
 func run(args []string, stdin io.Reader, out, errs io.Writer) int {
 	results := &output{Writer: out}
 	c := &command{stdin: stdin, out: results, errs: errs}
@@ -43,7 +44,7 @@ func run(args []string, stdin io.Reader, out, errs io.Writer) int {
 	code := exitCode(err)
 	switch {
 	case err == errDiffer:
-	case c.json || slices.Contains(args, "--json"): // a wrong option ends the parsing before c.json is set
+	case c.json || slices.Contains(args, "--json"): // a wrong option before --json leaves c.json unset
 		printError(errs, exit.OneLine(err), code)
 	default:
 		fmt.Fprintf(errs, "weft: %s\n", exit.OneLine(err))
@@ -51,7 +52,7 @@ func run(args []string, stdin io.Reader, out, errs io.Writer) int {
 	return code
 }
 
-// printError prints an error as a JSON object.
+// printError prints an error message and the exit code as a JSON object.
 func printError(errs io.Writer, message string, code int) {
 	object := json.NewEncoder(errs)
 	object.SetEscapeHTML(false)
@@ -75,7 +76,7 @@ func exitCode(err error) int {
 	return exit.Failed
 }
 
-// command has the state that all verbs share.
+// command is one run of weft. It has the state that all verbs share.
 type command struct {
 	stdin  io.Reader
 	out    io.Writer
@@ -85,10 +86,10 @@ type command struct {
 	// numbers is true for the option --no-names: the daemon then shows ports by number.
 	numbers bool
 	fleet   centralFlags
-	// bridge is the bridge to which requests apply: --bridge, or the first word of a verb
-	// of ovs-ofctl; "": the first bridge.
+	// bridge is the bridge to which requests apply; "": the first bridge. It comes from --bridge, or is the
+	// first argument of a verb in ofctlVerbs.
 	bridge string
-	// names has the names of the bridges, after the first use.
+	// names has the names of the daemon's bridges; nil: withoutName has not asked for them yet.
 	names []string
 }
 
@@ -139,7 +140,7 @@ func (c *command) root() *cobra.Command {
 	root.PersistentFlags().StringVar(&c.bridge, "bridge", "", "bridge of the flows, groups, meters, addresses or new ports (default: the first)")
 	c.fleet.register(root.PersistentFlags())
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "print JSON")
-	// ovs-ofctl accepts options before the verb, so the root command must know them.
+	// As in ovs-ofctl, these options may precede the verb. So the root command must have them too.
 	for _, name := range []string{"bundle", "strict", "no-stats", "names", "no-names", "may-create"} {
 		root.Flags().Bool(name, false, "")
 		_ = root.Flags().MarkHidden(name) // error ignored: the flag exists, because Bool has just defined it
@@ -161,7 +162,7 @@ func (c *command) root() *cobra.Command {
 	return root
 }
 
-// switchVerbs returns new verbs for the objects of a switch.
+// switchVerbs returns the verbs for the objects of a switch, newly made: a verb can only be in one command.
 func (c *command) switchVerbs() []*cobra.Command {
 	return slices.Concat(c.portVerbs(), c.flowVerbs(), c.tableVerbs(), c.modTableVerbs(), c.tlvVerbs(), c.macVerbs(),
 		c.conntrackVerbs(), c.toolVerbs(), c.bridgeVerbs(), c.controllerVerbs())

@@ -11,9 +11,9 @@ import (
 	"weft/cmd/manpage"
 )
 
-// nouns are the objects of a switch. Each has verbs, and beside each verb stands the word of
-// ovs-ofctl, ovs-vsctl, ovs-dpctl or ovs-appctl that does the same. Both stay valid. The
-// nouns of weft-central, net, host and port, are in central*.go.
+// nouns are the kinds of objects of a switch, with their verbs: weft flow add. Each verb has a word from
+// ovs-ofctl, ovs-vsctl, ovs-dpctl or ovs-appctl that does the same: weft add-flow. Users may type either. The
+// nouns of weft-central, such as net, host and port, are in central*.go.
 var nouns = []struct {
 	name, short string
 	verbs       []nounVerb
@@ -50,14 +50,14 @@ var nouns = []struct {
 	{"fail-mode", "what a bridge does without a controller", []nounVerb{{"set", "set-fail-mode"}, {"get", "get-fail-mode"}, {"del", "del-fail-mode"}}},
 }
 
-// nounVerb is a verb of a noun, and the word that does the same.
+// nounVerb is a verb of a noun, and the word of Open vSwitch's tools that does the same.
 type nounVerb struct{ name, word string }
 
-// shownVerbs is how many verbs of a noun its line in weft help names.
+// shownVerbs is the largest number of verbs that the line of a noun in "weft help" names.
 const shownVerbs = 8
 
-// nounCommands returns a command for each noun. verbs are the commands of the words; they become the
-// nouns' verbs and must not be in use elsewhere.
+// nounCommands returns a command for each noun. verbs are commands that have the names of the words.
+// nounCommands renames them to the verbs of the nouns, so they must not be in use elsewhere.
 func nounCommands(verbs []*cobra.Command) (list []*cobra.Command) {
 	for _, n := range nouns {
 		var subs []*cobra.Command
@@ -93,7 +93,8 @@ func wordOf(verb *cobra.Command) string {
 	return verb.Name()
 }
 
-// calledAs returns the name of a verb in messages: of a noun's verb with the noun.
+// calledAs returns the name of a verb for messages. If the verb belongs to a noun, the name includes the
+// noun.
 func calledAs(verb *cobra.Command) string {
 	if _, ok := verb.Annotations[manpage.SameAs]; ok {
 		return verb.Parent().Name() + " " + verb.Name()

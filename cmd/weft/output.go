@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// output writes the results of a verb. It keeps the first write error, so that any
-// verb fails if the disk is full.
+// output is where a verb writes its results. It keeps the first write error, with which the verb then fails.
+// So weft does not end with success if, for example, the disk is full.
 type output struct {
 	io.Writer
 	err error
@@ -41,12 +41,12 @@ func isTerminal(w io.Writer) bool {
 	return err == nil
 }
 
-// unlimited is the width and height, in characters, of an output that is not a
+// unlimited is the width and the height, in characters, that terminalSize gives to an output that is no
 // terminal.
 const unlimited = 1 << 20
 
-// terminalSize returns the size in characters of the terminal out, or 80 by 24 if it
-// does not report a size.
+// terminalSize returns the size of the terminal out in characters, or 80 by 24 if the terminal does not
+// report its size. It returns unlimited if out is no terminal.
 func terminalSize(out io.Writer) (width, height int) {
 	if !isTerminal(out) {
 		return unlimited, unlimited

@@ -13,18 +13,18 @@ import (
 	"weft/internal/buildinfo"
 )
 
-// pcapng writes captured frames in the format of draft-ietf-opsawg-pcapng. Each port is
-// an interface of the file. The comment of a frame has the frame's verdict.
+// pcapng writes captured frames to w in the format of draft-ietf-opsawg-pcapng. Each port of the switch is an
+// interface of the file. The comment of a frame says what the switch did with the frame.
 type pcapng struct {
 	w          io.Writer
-	interfaces map[string]uint32 // interface number of each port
+	interfaces map[string]uint32 // number of the file's interface for each port, by the port's name
 	lost       uint64
 	latest     time.Time
 	buf        []byte
 }
 
-// Block types (sections 4.1 to 4.6 of the draft) and options (section 3.5 and the
-// sections of the blocks).
+// Types of blocks (sections 4.1 to 4.6 of the draft), options of blocks (section 3.5 and the section of the
+// block), and values in them.
 const (
 	blockSection    = 0x0a0d0d0a
 	blockInterface  = 1
@@ -33,11 +33,11 @@ const (
 
 	optEnd         = 0
 	optComment     = 1
-	optUserAppl    = 4 // option of a section
-	optName        = 2 // option of an interface
-	optResolution  = 9 // option of an interface
-	optPacketFlags = 2 // option of a packet
-	optIfDrop      = 5 // option of statistics
+	optUserAppl    = 4 // program that wrote the file; an option of a section
+	optName        = 2 // name of an interface; an option of an interface
+	optResolution  = 9 // unit of timestamps; an option of an interface
+	optPacketFlags = 2 // direction of a frame; an option of a packet
+	optIfDrop      = 5 // number of lost frames; an option of statistics
 
 	linkEthernet = 1
 	byteOrder    = 0x1a2b3c4d
@@ -52,7 +52,7 @@ func newPcapng(w io.Writer) (*pcapng, error) {
 	p.u32(byteOrder)
 	p.u32(1) // version 1.0
 	p.u32(0xffffffff)
-	p.u32(0xffffffff) // section length: unknown
+	p.u32(0xffffffff) // with the word before: the section's length is unknown
 	p.option(optUserAppl, []byte("weft "+buildinfo.Own().Version))
 	return p, p.end()
 }
@@ -79,7 +79,7 @@ func (p *pcapng) option(code uint16, value []byte) {
 func (p *pcapng) begin(block uint32) {
 	p.buf = p.buf[:0]
 	p.u32(block)
-	p.u32(0) // block length; end fills it in
+	p.u32(0) // room for the block's length, which the method "end" writes
 }
 
 func (p *pcapng) end() error {
@@ -105,7 +105,7 @@ func (p *pcapng) port(name string) (uint32, error) {
 	p.interfaces[name] = no
 	p.begin(blockInterface)
 	p.u32(linkEthernet)
-	p.u32(0) // snap length: unlimited
+	p.u32(0) // the length of captured frames has no limit
 	p.option(optName, []byte(name))
 	p.option(optResolution, []byte{nanoseconds})
 	return no, p.end()

@@ -84,18 +84,19 @@ func (c *command) printShow(s api.Show) error {
 	w = c.table("PORT\tNAME\tTYPE\tSTATE\tOPTIONS\tDETAIL")
 	for _, p := range s.Ports {
 		if c.bridge != "" && p.Bridge != c.bridge && (p.Bridge != "" || c.bridge != s.Name) {
-			continue // show BRIDGE prints the ports of the bridge
+			continue // "show BRIDGE" only prints the ports of the bridge
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", portNumber(&p), p.Name, p.Type, p.State, optionText(p.Options), detail(p))
 	}
 	return w.Flush()
 }
 
-// manyCapabilities is the number of capabilities from which on privilegeLine prints their
-// number instead of their names. Root has about 40.
+// manyCapabilities is the least number of capabilities for which privilegeLine prints the number instead of
+// the names. Root has about 40 capabilities.
 const manyCapabilities = 16
 
-// privilegeLine describes user and capabilities of control.
+// privilegeLine returns a text about the user and the Linux capabilities of weftd's control process. It names
+// the missing capabilities, and what they would be for.
 func privilegeLine(s *api.Show) string {
 	held := strings.Join(s.Capabilities, " ")
 	switch n := len(s.Capabilities); {
@@ -127,8 +128,8 @@ func (c *command) printBridges(list []api.Bridge) error {
 	return w.Flush()
 }
 
-// buildText returns a text that names a build. An engine of an earlier version does not
-// report its build.
+// buildText returns the version and the commit of a build as text. v is "" for an engine of an early version,
+// which does not report them.
 func buildText(v, commit string) string {
 	if v == "" {
 		return "of an unknown version"
@@ -169,7 +170,7 @@ func optionText(options map[string]string) string {
 	var words []string
 	for k, v := range options {
 		if strings.Contains(v, " ") {
-			v = `"` + v + `"` // quote as a shell expects it
+			v = `"` + v + `"` // a shell needs the quotes
 		}
 		if k != "type" {
 			words = append(words, k+"="+v)
@@ -197,7 +198,7 @@ func (c *command) printPortStats(ports []api.Port) error {
 	return w.Flush()
 }
 
-// portNumber returns the port's number as flows show it.
+// portNumber returns the port's OpenFlow number, or LOCAL, as the texts of flows show it.
 func portNumber(p *api.Port) string {
 	if p.Local {
 		return "LOCAL"
@@ -205,7 +206,8 @@ func portNumber(p *api.Port) string {
 	return strconv.FormatUint(uint64(p.InFlows()), 10)
 }
 
-// dropReasons returns the reasons of a port's drops: "rx:no-route=3 tx:tx-full=1".
+// dropReasons returns the numbers of a port's dropped frames by direction and reason, as in
+// "rx:no-route=3 tx:tx-full=1".
 func dropReasons(s *api.PortStats) string {
 	var parts []string
 	if len(s.RxDrops) > 0 {

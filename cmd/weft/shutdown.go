@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shutdownPatience is the longest time for which the verb shutdown waits until the
-// processes have ended.
+// shutdownPatience is the longest time that the verb shutdown waits for weftd and its engine to end.
 const shutdownPatience = 60 * time.Second
 
 const shutdownHelp = `Ends weftd and its engine. No frame is forwarded afterwards: taps are removed, XDP
@@ -34,7 +33,7 @@ func (c *command) shutdownVerb() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if !strings.HasPrefix(c.socket, "vsock:") { // over vsock the processes are on another machine
+			if !strings.HasPrefix(c.socket, "vsock:") { // a vsock leads to processes of another machine
 				if err := awaitEnd(ending.PID); err != nil {
 					return err
 				}
@@ -48,12 +47,12 @@ func (c *command) shutdownVerb() *cobra.Command {
 	}
 }
 
-// awaitEnd waits until weftd, the last process to end, has ended. pid is its process
-// id.
+// awaitEnd waits until the process pid, which is weftd, has ended. The engine ends before weftd. It returns
+// an error after shutdownPatience.
 func awaitEnd(pid int) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return nil // the process has ended already, or is in another process id namespace
+		return nil // the process has ended already, or is in another PID namespace
 	}
 	defer unix.Close(fd)
 	for end := time.Now().Add(shutdownPatience); ; {

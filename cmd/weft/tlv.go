@@ -11,7 +11,8 @@ import (
 	"weft/api"
 )
 
-// tlvVerbs returns the verbs for the TLV map, from Geneve options to fields.
+// tlvVerbs returns the verbs of ovs-ofctl(8) for the TLV map of a bridge, which maps Geneve options to fields
+// tun_metadata.
 func (c *command) tlvVerbs() []*cobra.Command {
 	return []*cobra.Command{
 		{
@@ -42,7 +43,7 @@ func (c *command) changeTLVs(op string) func(*cobra.Command, []string) error {
 	}
 }
 
-// dumpTLVs prints the map in the format of ovs-ofctl.
+// dumpTLVs prints the TLV map of the bridge in the format of ovs-ofctl.
 func (c *command) dumpTLVs(*cobra.Command, []string) error {
 	client, err := c.client()
 	if err != nil {

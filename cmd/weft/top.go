@@ -59,7 +59,7 @@ func (c *command) top(interval time.Duration, single bool) error {
 	began := time.Now()
 	live := !single && !c.json && isTerminal(c.out)
 	if live {
-		fmt.Fprint(c.out, "\x1b[?25l\x1b[2J") // hide the cursor and clear the screen
+		fmt.Fprint(c.out, "\x1b[?25l\x1b[2J") // hides the cursor and clears the screen
 		defer fmt.Fprint(c.out, "\x1b[?25h\n")
 	}
 	for {
@@ -114,7 +114,7 @@ func (c *command) printTop(view *topView, live, single bool) error {
 		_, err := fmt.Fprintln(c.out, strings.Join(lines, "\n"))
 		return err
 	}
-	// clearing the screen first would make it flicker
+	// Each line clears the rest of its row. Clearing the whole screen first would make it flicker.
 	_, err := fmt.Fprint(c.out, "\x1b[H"+strings.Join(lines, "\x1b[K\r\n")+"\x1b[K\x1b[J")
 	return err
 }

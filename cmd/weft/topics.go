@@ -8,7 +8,7 @@ import (
 	"weft/cmd/manpage"
 )
 
-// topics returns the help topics, which are also the manual pages of section 7.
+// topics returns the help topics, such as "weft help flows". Each is also a manual page in section 7.
 func topics() []*cobra.Command {
 	return []*cobra.Command{
 		{Use: "ports", Short: "types of ports and their options", Long: portsHelp},
@@ -290,7 +290,7 @@ valid.
 Tables are for people. With --json every verb prints JSON for programs. An error is one line on
 standard error.`
 
-// manPages returns the manual pages of weft.
+// manPages returns the manual pages of weft: one for the command with all verbs, and one for each help topic.
 func manPages(root *cobra.Command) []manpage.Page {
 	pages := []manpage.Page{{
 		Name: "weft", Section: 8, Summary: root.Short, Root: root, Text: weftText,

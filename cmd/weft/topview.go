@@ -12,8 +12,7 @@ import (
 	"weft/api"
 )
 
-// topView is the content of weft top's screen. Its rates are per second, over one
-// interval.
+// topView is what "weft top" shows at one time. Its rates are per second, averaged over the last interval.
 type topView struct {
 	IntervalS float64     `json:"interval_s"`
 	Version   string      `json:"version"`
@@ -24,18 +23,19 @@ type topView struct {
 	Megaflows int         `json:"megaflows"`
 	MACs      int         `json:"macs"`
 	Workers   []topWorker `json:"workers"`
-	Ports     []topPort   `json:"ports"` // the most worker time first
-	Drops     []topDrop   `json:"drops"` // most frequent first
+	Ports     []topPort   `json:"ports"` // the port that takes the most time of workers is first
+	Drops     []topDrop   `json:"drops"` // the most frequent reason is first
 	Hottest   []api.Hot   `json:"hottest"`
 }
 
-// topWorker is one worker's row. Busy, Exact, Megaflow and Miss are fractions between
-// 0 and 1.
+// topWorker is the row of one worker. Busy is the fraction of the time in which it handled frames. Exact,
+// Megaflow and Miss are the fractions of its look-ups that the exact-match cache, a megaflow, and neither
+// answered.
 type topWorker struct {
 	Core        int     `json:"core"`
 	Busy        float64 `json:"busy"`
 	FramesPerS  float64 `json:"frames_per_s"`
-	NSPerFrame  float64 `json:"ns_per_frame"` // busy time for each frame
+	NSPerFrame  float64 `json:"ns_per_frame"` // busy time per frame, in nanoseconds
 	PerBatch    float64 `json:"frames_per_batch"`
 	Exact       float64 `json:"exact"`
 	Megaflow    float64 `json:"megaflow"`
@@ -50,8 +50,8 @@ type topPort struct {
 	Name      string  `json:"name"`
 	Type      string  `json:"type"`
 	State     string  `json:"state"`
-	Worker    float64 `json:"worker"` // share of a worker's time; several workers together may exceed 1
-	Weight    int     `json:"weight"` // in the division of a busy worker's time; 0: the port has none
+	Worker    float64 `json:"worker"` // time that workers spend on the port, 1 for all time of one worker
+	Weight    int     `json:"weight"` // weight of the port's share in a busy worker's time; 0: the port has none
 	RxPerS    float64 `json:"rx_packets_per_s"`
 	RxBits    float64 `json:"rx_bits_per_s"`
 	TxPerS    float64 `json:"tx_packets_per_s"`
@@ -147,8 +147,8 @@ func portOf(old, new *api.Port, seconds float64) topPort {
 	}
 }
 
-// lines returns the lines of the screen. It truncates lists to fit the screen. The list
-// of ports gets at most half of the rows below the workers.
+// lines returns the lines of a screen of this size. It shortens the lists until they fit. The list of ports
+// gets at most half of the rows below the workers.
 func (v *topView) lines(width, height int) []string {
 	engine := "no engine"
 	if v.EnginePID != 0 {
@@ -160,7 +160,7 @@ func (v *topView) lines(width, height int) []string {
 		"",
 		"WORKER CORE   BUSY FRAMES/S NS/FRAME FRAMES/BATCH  EXACT MEGAFL.   MISS DROPS/S",
 	}
-	rows := max(height, 16) - len(out) - 8 // 8 of the screen's rows are for headings and blank lines
+	rows := max(height, 16) - len(out) - 8 // 8 further rows are for headings and blank lines
 	for i, w := range v.Workers[:min(len(v.Workers), max(rows/3, 1))] {
 		out = append(out, fmt.Sprintf("%6d %4d %s %8s %8.0f %12.1f %s %s %s %7s", i, w.Core, percent(w.Busy), short(w.FramesPerS),
 			w.NSPerFrame, w.PerBatch, percent(w.Exact), " "+percent(w.Megaflow), percent(w.Miss), short(w.DropsPerS)))
