@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A beginning is completed by the words that fit its place.
+// Complete suggests the words that may follow at the end of an incomplete flow.
 func TestComplete(t *testing.T) {
 	ports := []string{"vm1", "vm2"}
 	for _, c := range []struct {

@@ -32,10 +32,9 @@ func decodeConjunction(_ *actionDecoder, _ uint16, b []byte) (Action, error) {
 	return c.action(), nil
 }
 
-// Conjunctive matches (ovs-fields(7), "Conjunctive Match Fields"). A rule with actions
-// conjunction(ID, K/N) is part K of conjunction ID. If the frame matches a rule for each
-// of the N parts, all of one priority, the look-up is repeated with conj_id=ID. The
-// rules themselves never match alone.
+// This file has conjunctive matches (ovs-fields(7), "Conjunctive Match Fields"). A rule with the action
+// conjunction(ID, K/N) belongs to part K of the conjunction ID, which has N parts. If a frame matches a rule
+// of each part, all with one priority, it is looked up again with conj_id=ID. The rules never match alone.
 
 // Limits of the number of parts of a conjunction, as in Open vSwitch.
 const (
@@ -43,7 +42,8 @@ const (
 	maxParts = 64
 )
 
-// Conjunction is the argument of an action conjunction.
+// Conjunction holds the arguments of the action "conjunction", which says to which part of which conjunction
+// a rule belongs.
 type Conjunction struct {
 	ID    uint32
 	Part  uint8 // from 1 to Parts
@@ -85,7 +85,8 @@ func (p *actionParser) conjunction(t token) (Action, error) {
 	return c.action(), nil
 }
 
-// IsConjunctive reports whether a list has an action conjunction.
+// IsConjunctive reports whether one of the actions is "conjunction". A rule with such actions never matches
+// alone.
 func IsConjunctive(actions []Action) bool {
 	return slices.ContainsFunc(actions, func(a Action) bool { return a.Kind == ActConjunction })
 }

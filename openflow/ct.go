@@ -25,7 +25,7 @@ func init() {
 		nicira: map[uint16]niciraRow{nxCTClear: {6, decodeBare(ActCTClear)}}})
 }
 
-// CTSpec holds the arguments of ct, see ovs-actions(7).
+// CTSpec holds the arguments of the action ct, which tracks the frame's connection (ovs-actions(7)).
 type CTSpec struct {
 	Commit, Force bool
 	Table         uint8 // table that gets the tracked frame; TableAll: none, and the list continues untracked
@@ -36,7 +36,7 @@ type CTSpec struct {
 	ALG           string
 }
 
-// NATSpec holds the arguments of nat.
+// NATSpec holds the arguments of nat, which stands within the action ct (ovs-actions(7)).
 type NATSpec struct {
 	// Src or Dst sets up source or destination NAT for a new connection. With neither, ct applies the NAT
 	// that the connection already has.

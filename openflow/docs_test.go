@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// docs/openflow.md names every field and action, and only existing tests.
+// docs/openflow.md names every field and every action. The tests that it names exist.
 func TestDocsAreTrue(t *testing.T) {
 	b, err := os.ReadFile("../docs/openflow.md")
 	if err != nil {
@@ -25,7 +25,7 @@ func TestDocsAreTrue(t *testing.T) {
 	row := regexp.MustCompile(`^(x*reg|tun_metadata)\d+$`)
 	for id := FTunID; id < fieldCount; id++ {
 		for _, name := range []string{fields[id].name, fields[id].alias} {
-			if name != "" && !words[name] && !row.MatchString(name) { // registers are listed as ranges
+			if name != "" && !words[name] && !row.MatchString(name) { // the document lists registers as ranges
 				t.Errorf("docs/openflow.md does not name the field %s", name)
 			}
 		}

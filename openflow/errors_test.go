@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// wrongText is an invalid text. The parser's error must contain the invalid word (field
-// word) and the description of a valid one (field expected).
+// wrongText is an invalid text of a flow. The parser's error must contain the invalid word (the field "word")
+// and a description of valid words (the field "expected").
 type wrongText struct{ text, word, expected string }
 
 func checkErrors(t *testing.T, tests []wrongText, parse func(text string) error) {
@@ -30,7 +30,7 @@ func checkErrors(t *testing.T, tests []wrongText, parse func(text string) error)
 	}
 }
 
-// TestMoreErrorsNameTheWord has further invalid flows.
+// The parser's error names the wrong word and the expected text, as in TestErrorsNameTheWord.
 func TestMoreErrorsNameTheWord(t *testing.T) {
 	checkErrors(t, []wrongText{
 		{"tun_gtpu_flags=1,actions=drop", "tun_gtpu_flags", "weft supports"},

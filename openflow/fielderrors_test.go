@@ -47,7 +47,7 @@ func TestErrorsOfEveryField(t *testing.T) {
 			}
 			named := f.name
 			if f.format == asPort || f.format == asFrag {
-				named = "" // no other field has these keywords
+				named = "" // only one field has these keywords, so the error need not name the field
 			}
 			for _, w := range whatIsWrong[f.format] {
 				said := named

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// contexts are matches that together meet every prerequisite.
+// contexts are texts of matches. For each prerequisite, one of them meets it.
 var contexts = []string{
 	"", "dl_vlan=3", "vlan_tci=0x1000/0x1000", "arp", "rarp", "ip", "ipv6", "tcp", "udp", "sctp", "icmp", "tcp6", "icmp6",
 	"icmp6,icmp_type=135", "icmp6,icmp_type=136", "icmp6,icmp_type=135,icmp_code=0", "icmp6,icmp_type=136,icmp_code=0",
@@ -16,7 +16,7 @@ var contexts = []string{
 	"mpls", "mplsm", "dl_type=0x88e7", "dl_type=0x894f,nsh_mdtype=1",
 }
 
-// sample returns the text of a value of the field, and the text of a mask.
+// sample returns a valid value and a valid mask of the field as flow text.
 func sample(f *field) (value, mask string) {
 	switch f.format {
 	case asEthernet:
@@ -33,8 +33,8 @@ func sample(f *field) (value, mask string) {
 	return "1", "1"
 }
 
-// fieldTexts returns flow texts for every field, name, mask and action. Each text
-// begins with the match in context.
+// fieldTexts returns flows that use each field by each of its names, with and without masks, in the match and
+// in each kind of action. Each text begins with the match "context".
 func fieldTexts(context string) (texts []string) {
 	add := func(format string, args ...any) {
 		text := fmt.Sprintf(format, args...)
@@ -77,12 +77,12 @@ func fieldTexts(context string) (texts []string) {
 	return texts
 }
 
-// otherFields matches texts that Weft reads differently from ovs-ofctl: ipv6_label
-// without IPv6, and writes of tracking fields outside of ct.
+// otherFields matches texts that Weft and ovs-ofctl do not treat alike: ipv6_label without IPv6, and writes
+// of tracking fields outside of ct.
 var otherFields = regexp.MustCompile(`ipv6_label=|learn\(load:1->.*(?i:ct_mark|ct_label)|ct_tp_|(move|output):ct_`)
 
-// fieldSample is the sampling interval: one in fieldSample texts is compared, because
-// each comparison runs a process.
+// fieldSample is the distance between two texts that are compared. Not all are, because each comparison runs
+// a process.
 const fieldSample = 19
 
 // TestFieldListIsOVSs compares fields, prerequisites and actions with ovs-ofctl's.

@@ -2,7 +2,7 @@
 
 package openflow
 
-// Command is the command of a FlowMod.
+// Command says what a FlowMod does with the rules that it selects.
 type Command uint8
 
 // Commands.
@@ -17,19 +17,19 @@ const (
 const (
 	// Tables is the number of flow tables. Their numbers are 0 to 254.
 	Tables = 255
-	// TableAll selects all tables in changes and filters, the current table in
-	// resubmit.
+	// TableAll is a number that no table has. It selects all tables in changes and filters, and the current
+	// table in resubmit.
 	TableAll = 0xff
 	// DefaultPriority is the priority of a flow without one in its text.
 	DefaultPriority = 32768
-	// MaxRules is the largest number of flows of a switch. Further flows are refused.
+	// MaxRules is the largest number of flows of a switch, in all of its bridges. Further flows are refused.
 	MaxRules = 1 << 20
-	// DefaultRules is the largest number of rules in a pipeline without Limits. An
-	// add beyond it fails.
+	// DefaultRules is the largest number of rules in ofproto.Tables whose Limits give none. An add beyond it
+	// fails.
 	DefaultRules = 2 << 20
 )
 
-// Flags of a FlowMod and a Rule.
+// Flags are the flags of a FlowMod, and of the rules that it adds.
 type Flags uint16
 
 // Flags, with the words of ovs-ofctl(8).
@@ -41,8 +41,8 @@ const (
 	NoByteCounts
 )
 
-// FlowMod is one change of the flow tables. It also serves as a filter that selects
-// rules.
+// FlowMod is one change of a bridge's flow tables. With the command Delete it is also the filter that selects
+// the rules of a dump.
 type FlowMod struct {
 	Command  Command
 	Table    uint8 // table number; TableAll: table 0 in an add, otherwise every table
@@ -56,32 +56,31 @@ type FlowMod struct {
 	ByOutPort bool
 	// ByOutGroup selects only rules that name group OutGroup.
 	ByOutGroup bool
-	// KeepCounts makes an add that replaces a rule keep the rule's counters, as
-	// OpenFlow 1.3 says. Without KeepCounts they are 0, as with OpenFlow 1.0.
+	// KeepCounts is true if an add that replaces a rule keeps the rule's counters, as OpenFlow 1.3 says. It is
+	// false if the counters begin at 0, as OpenFlow 1.0 says.
 	KeepCounts bool
-	// ModifyOnly keeps a modify that finds no rule from adding one, as OpenFlow 1.3
-	// says.
+	// ModifyOnly is true if a modify that finds no rule changes nothing, as OpenFlow 1.3 says. It is false if
+	// the modify then adds a rule, as OpenFlow 1.0 says.
 	ModifyOnly               bool
 	OutGroup                 uint32
 	OutPort                  uint32
 	IdleTimeout, HardTimeout uint16 // seconds, 0: none
 	Importance               uint16
 	Flags                    Flags
-	// Learner is the data path's number of the port whose frame has taught the flow; 0: no
-	// learned flow. A port has a share of the flows that frames may teach.
+	// Learner is the data path's number of the port whose frame has executed the learn action that makes this
+	// flow; 0: no learn action makes it. Each port has a limited share of the learned flows.
 	Learner uint32
-	// LearnLimit is the largest number of flows with this Table and NewCookie that
-	// ApplyLearned allows; 0: no limit.
+	// LearnLimit is the largest number of flows with this Table and NewCookie; 0: no limit. Only ApplyLearned of
+	// package ofproto obeys it.
 	LearnLimit uint32
 	Actions    []Action
 	// Notes are remarks for the operator about the text, one line each.
 	Notes []string
-	// Bridge is the bridge of a learned flow.
+	// Bridge is the number of the bridge to which a learned flow is added. Other changes do not use it.
 	Bridge uint8
-	// TLVs is the TLV map of the fields tun_metadata in Match and Actions; nil: they have
-	// no such field. An add or modify is refused if the bridge now maps one of these fields
-	// otherwise.
+	// TLVs is the TLV map with which Match and Actions were parsed; nil: they have no field tun_metadata. An add
+	// or modify is refused if the bridge maps one of the fields differently by then.
 	TLVs *TLVMap
-	// Line is the line number in a file of flows, from 1 on; 0: no file.
+	// Line is the number of the flow's line in its file, from 1 on; 0: the flow is from no file.
 	Line int
 }

@@ -28,7 +28,7 @@ func TestFieldTable(t *testing.T) {
 	}
 }
 
-// FormatMatch writes every field.
+// FormatMatch writes every field that a match has.
 func TestEveryFieldIsShown(t *testing.T) {
 	for id := FTunID; id < FTunMetadata; id++ {
 		var m Match
@@ -58,7 +58,8 @@ func TestDatapathActionsText(t *testing.T) {
 	}
 }
 
-// A saved flow of a connection costs a few allocations: the text and its actions.
+// FormatFlowMod makes few allocations for a flow that matches a connection: the text, and the text of its
+// actions.
 func TestFormatFlowModAllocations(t *testing.T) {
 	mod, err := ParseFlowMod("priority=100,in_port=1,udp,nw_src=10.0.0.1,nw_dst=10.0.0.2,tp_src=1024,tp_dst=2000,actions=output:2", Add, nil)
 	if err != nil {

@@ -75,8 +75,8 @@ type GroupMod struct {
 	Command GroupCommand
 	Group   Group
 	Line    int // line number, see FlowMod.Line
-	// TLVs is the TLV map of the fields tun_metadata in the actions; nil: they have no such
-	// field. A change is refused if the bridge now maps one of these fields otherwise.
+	// TLVs is the TLV map with which the actions were parsed; nil: they have no field tun_metadata. A change is
+	// refused if the bridge maps one of the fields differently by then.
 	TLVs *TLVMap
 }
 

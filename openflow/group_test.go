@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// ParseGroupMod and FormatGroup agree with ovs-ofctl of Open vSwitch 3.1. An empty
-// expected text means a refusal.
+// ParseGroupMod and FormatGroup do the same as ovs-ofctl of Open vSwitch 3.1, whose output is in "shown". If
+// shown is empty, the text must be refused.
 func TestGroupText(t *testing.T) {
 	tests := []struct{ text, shown string }{
 		{"group_id=1,type=all,bucket=output:1,bucket=output:2", "group_id=1,type=all,bucket=bucket_id:0,actions=output:1,bucket=bucket_id:1,actions=output:2"},

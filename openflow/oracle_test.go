@@ -17,8 +17,8 @@ import (
 	"weft/openflow/openflowtest"
 )
 
-// strictAbout matches decoder errors of OpenFlow 1.5 that OpenFlow 1.0 does not have.
-// The tests ignore them.
+// strictAbout matches errors of ovs-ofctl's decoder that OpenFlow 1.5 demands and OpenFlow 1.0 does not. The
+// tests ignore them.
 var strictAbout = regexp.MustCompile(`decode error: (OFPBAC_MATCH_INCONSISTENT|OFPBAC_BAD_SET_ARGUMENT|OFPBMC_BAD_PREREQ)`)
 
 // oracle runs ovs-ofctl parse-flows on the lines. It returns the output, and whether
@@ -42,12 +42,12 @@ func oracle(t *testing.T, lines ...string) (ok bool, answer string) {
 		switch {
 		case sets && i == 0 && err == nil && undecoded:
 			return false, answer
-		case sets && i == 0 && err == nil: // OpenFlow 1.0 ignores action sets
+		case sets && i == 0 && err == nil: // in OpenFlow 1.0, ovs-ofctl leaves out the action set
 		case err == nil && (!undecoded || sets && strictAbout.MatchString(stdout.String())):
 			return true, answer
 		case err != nil && !strings.Contains(stderr.String(), "no usable protocol"):
 			return false, answer
-		case i == 1 && !sets: // only OpenFlow 1.1 has VLAN IDs without OFPVID_PRESENT in action sets
+		case i == 1 && !sets: // OpenFlow 1.1 is tried for action sets only, whose VLAN IDs lack OFPVID_PRESENT there
 			return false, answer
 		}
 		// No single OpenFlow version can carry every valid flow.
@@ -82,7 +82,7 @@ func corpusOf(t testing.TB) []string {
 	return strings.Split(strings.TrimSpace(string(b)), "\n")
 }
 
-// deviations matches texts that Weft reads differently on purpose.
+// deviations has the texts that Weft treats differently from ovs-ofctl on purpose, each with the difference.
 var deviations = map[string]string{
 	"arp,arp_op=256,actions=drop":                "the oracle matches arp_op=0",
 	"dl_vlan=4096,actions=drop":                  "the oracle matches VLAN 0",
@@ -111,8 +111,7 @@ func TestAcceptsWhatOVSAccepts(t *testing.T) {
 	compareWithOracle(t, corpus(t))
 }
 
-// compareWithOracle fails unless ovs-ofctl accepts and refuses the same texts as
-// Weft.
+// compareWithOracle fails the test unless ovs-ofctl and Weft accept the same texts and refuse the same texts.
 func compareWithOracle(t *testing.T, texts []string) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -127,8 +126,8 @@ func compareWithOracle(t *testing.T, texts []string) {
 			defer func() { <-slots }()
 			ok, out := oracle(t, text)
 			if strings.Contains(out, "UNSUPPORTED_ORDER") || strings.Contains(out, "BAD_WILDCARDS") {
-				// Some OpenFlow versions cannot carry write_metadata before goto_table,
-				// or value bits outside of a mask.
+				// In some versions of OpenFlow, a message cannot have write_metadata before goto_table, or
+				// bits of a value that its mask does not have.
 				return
 			}
 			if ok && err != nil && lowByte.MatchString(text) && strings.Contains(err.Error(), "address as") {
@@ -167,7 +166,8 @@ func TestMatchTextIsOVSs(t *testing.T) {
 	compareShown(t, texts, ours)
 }
 
-// compareShown compares the matches in ovs-ofctl's output for texts with ours.
+// compareShown fails the test unless ovs-ofctl shows the matches of texts as Weft does. "ours" has the texts
+// that Weft shows.
 func compareShown(t *testing.T, texts, ours []string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "flows")
@@ -201,9 +201,8 @@ func compareShown(t *testing.T, texts, ours []string) {
 	}
 }
 
-// notCompared lists the fields that ovs-ofctl cannot send to a switch. It does not know
-// pbb_isid and ipv6_exthdr of OpenFlow 1.3. OpenFlow allows masks for both, and has no action
-// that writes ipv6_exthdr.
+// notCompared lists the fields of OpenFlow 1.3 that ovs-ofctl does not know. OpenFlow allows masks for both,
+// and has no action that writes ipv6_exthdr.
 var notCompared = []string{"pbb_isid", "ipv6_exthdr"}
 
 func namesUncompared(text string) bool {

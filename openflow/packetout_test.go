@@ -68,7 +68,7 @@ func TestPacketOutErrors(t *testing.T) {
 			t.Errorf("%.200s: %v, which does not name %q", c.text, err, c.word)
 		}
 	}
-	// packet-out alone may output to TABLE.
+	// Only a packet-out may output to TABLE.
 	if _, err := ParseFlowMod("actions=TABLE", Add, nil); err == nil {
 		t.Error("a flow with output to TABLE was accepted")
 	}

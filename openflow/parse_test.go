@@ -195,7 +195,7 @@ func TestFieldsNeedTheirPrerequisites(t *testing.T) {
 	for id := FTunID; id < FTunMetadata; id++ {
 		f := &fields[id]
 		if f.prerequisite == NeedNothing || f.prerequisite == NeedVLAN || f.prerequisite >= NeedCT {
-			continue // a VLAN field implies its tag, and checkCT refuses a field of connections
+			continue // a match on a VLAN field implies the tag, and checkCT refuses a ct field in place of ignoring it
 		}
 		value, _ := sample(f)
 		if f.format == asFrag {
@@ -206,7 +206,7 @@ func TestFieldsNeedTheirPrerequisites(t *testing.T) {
 		for _, context := range contexts {
 			mod, err := ParseFlowMod(strings.TrimPrefix(context+",", ",")+f.name+"="+value+",actions=drop", Add, nil)
 			if err != nil {
-				continue // a transport field of later fragments
+				continue // later fragments have no transport fields
 			}
 			m := mod.Match.Unpack()
 			stays := m.Mask[f.word]&hi != 0
@@ -226,8 +226,8 @@ func TestFieldsNeedTheirPrerequisites(t *testing.T) {
 	}
 }
 
-// meetsAny reports whether the match meets the prerequisite of a field that has bits of mask
-// in the word.
+// meetsAny reports whether the match meets the prerequisite of at least one field that has bits of "mask" in
+// Flow[word].
 func meetsAny(m *Match, word int, mask uint64) bool {
 	for id := FTunID; id < FTunMetadata; id++ {
 		f := &fields[id]
@@ -277,7 +277,7 @@ func TestFlowTextRoundTrip(t *testing.T) {
 	}
 }
 
-// portNames returns the port names of the tests and the fields of testTLVs.
+// portNames returns the port names and the TLV map of the tests.
 func portNames() Names { return WithTLVs(openflowtest.PortNames(), testTLVs) }
 
 func TestQuotedPortNames(t *testing.T) {
@@ -313,7 +313,8 @@ func FuzzFlowText(f *testing.F) {
 	})
 }
 
-// Flows parsed one after the other share no memory, and an error leaves nothing to the next flow.
+// Flows that are parsed one after the other share no memory. A flow after an invalid one is parsed as if it
+// were the first.
 func TestParsedFlowsAreIndependent(t *testing.T) {
 	texts := []string{"table=3,tcp,nw_src=10.0.0.1,tp_dst=80,idle_timeout=5,actions=set_field:7->reg1,output:2", "cookie=5,udp,send_flow_rem,actions=drop"}
 	parse := func(text string) FlowMod {

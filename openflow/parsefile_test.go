@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A file of comments takes little memory: an earlier version of the parser allocated 30
-// times the file's size.
+// ParseFlowMods allocates little memory for a file of comments. An earlier parser allocated 30 times the
+// file's size.
 func TestCommentsTakeNoRoom(t *testing.T) {
 	text := strings.Repeat("# nothing\n", 1<<20)
 	var before, after runtime.MemStats
@@ -25,7 +25,7 @@ func TestCommentsTakeNoRoom(t *testing.T) {
 	}
 }
 
-// A file may have as many flows as the tables hold.
+// A file may have maxFileFlows flows, which is more than the tables hold. A file with more is refused.
 func TestFileHasALimit(t *testing.T) {
 	if testing.Short() {
 		t.Skip("parses two million flows: runs without -short")

@@ -11,8 +11,8 @@ import (
 	"weft/openflow/openflowtest"
 )
 
-// The random tables have every field and action except tracking and meters, which
-// have their own tests.
+// The random flows of openflowtest use every field and every action, except some that have their own tests,
+// such as tracking and meters.
 func TestRandomTablesHaveEverything(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	names := map[string]bool{}
@@ -43,7 +43,8 @@ func TestRandomTablesHaveEverything(t *testing.T) {
 			t.Errorf("no random table matches %s", f.name)
 		}
 	}
-	// tested by TestTrackedMegaflowsAreSound, TestMeters, TestPushAndPop, TestCheckLarger and TestEncap instead
+	// The tests of these actions are TestTrackedMegaflowsAreSound, TestMeters, TestPushAndPop, TestCheckLarger
+	// and TestEncap.
 	tracked := map[ActionKind]bool{ActCT: true, ActCTClear: true, ActMeter: true, ActPushMPLS: true, ActPopMPLS: true, ActPushPBB: true, ActPopPBB: true, ActCheckLarger: true, ActEncap: true, ActDecap: true}
 	for kind := ActNone + 1; kind < actionKinds; kind++ {
 		if !kinds[kind] && !tracked[kind] {
@@ -52,7 +53,7 @@ func TestRandomTablesHaveEverything(t *testing.T) {
 	}
 }
 
-// checkWrites fails if ActionTexts lack an action that writes a header field.
+// checkWrites fails the test if no action in ActionTexts writes one of the header fields.
 func checkWrites(t *testing.T) {
 	t.Helper()
 	var written Flow

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The arguments of a sample that are fields survive text and wire. The layout is that of Open vSwitch's
-// NXAST_SAMPLE4, which its version 3.4 has introduced.
+// A sample action whose domain or point is a field is the same after formatting and parsing, and after
+// encoding and decoding. The encoding is NXAST_SAMPLE4 of Open vSwitch 3.4.
 func TestSampleOfFields(t *testing.T) {
 	for _, c := range []struct{ text, wire string }{
 		{"sample(probability=65535,collector_set_id=42,obs_domain_id=NXM_NX_REG0[0..15],obs_point_id=NXM_NX_REG1[])",
@@ -32,7 +32,7 @@ func TestSampleOfFields(t *testing.T) {
 		if text := FormatActions(back, nil); text != FormatActions(mod.Actions, nil) || !strings.HasPrefix(text, "sample(probability=") {
 			t.Errorf("%s\nreturns as %s", c.text, text)
 		}
-		// a field of more than 32 bits
+		// The decoder refuses a sub-field of more than 32 bits.
 		wire[16+5] = 0x3f
 		wire[24+5] = 0x3f
 		if _, err := DecodeActions(wire, ActionContext{Version: Version13, Table: TableAll}); err == nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A field without a mapping, a value that is longer than its option and an action that takes
-// no field tun_metadata are refused by name.
+// The parser refuses a field without a mapping, a value that is longer than its option, and an action that
+// cannot have a field tun_metadata. The error names the wrong word.
 func TestTLVFieldErrorsNameTheWord(t *testing.T) {
 	names := WithTLVs(nil, testTLVs)
 	for _, l := range []struct{ text, word, expected string }{

@@ -12,7 +12,7 @@ import (
 	"weft/openflow/openflowtest"
 )
 
-// tlvMap returns a map with mappings.
+// tlvMap returns the TLV map with the mappings of the text, which has the syntax of add-tlv-map.
 func tlvMap(t testing.TB, text string) *TLVMap {
 	t.Helper()
 	list, err := ParseTLVMappings(text)
@@ -63,7 +63,7 @@ func TestTLVMap(t *testing.T) {
 	if n := len(m.Mappings()); n != 3 || m.Space() != 128 || m.OptionBytes() != 128+3*4 {
 		t.Errorf("%d mappings of %d bytes, with headers of %d", n, m.Space(), m.OptionBytes())
 	}
-	// a field in the gaps of a fragmented space
+	// A field may take cells that are not next to each other.
 	list, _ := ParseTLVMappings("{class=9,type=2,len=124}->tun_metadata1,{class=9,type=3,len=4}->tun_metadata2")
 	m, err := m.Changed(&TLVMod{Mappings: list})
 	if err != nil || m.Space() != TLVSpace || m.OptionBytes() != flowtable.MaxTunOptions {

@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// wideLoads are loads of fields with more than 64 bits, and their text as ovs-ofctl
-// shows it.
+// wideLoads are loads of more than 64 bits, each with the text that ovs-ofctl shows for it.
 var wideLoads = []struct{ text, shown string }{
 	{"load:0x123456789abcdef0123456789abcdef0->NXM_NX_XXREG0[]", "load:0x123456789abcdef0->NXM_NX_XXREG0[0..63],load:0x123456789abcdef0->NXM_NX_XXREG0[64..127]"},
 	{"load:5->xxreg1", "load:0x5->NXM_NX_XXREG1[0..63],load:0->NXM_NX_XXREG1[64..127]"},
@@ -18,7 +17,7 @@ var wideLoads = []struct{ text, shown string }{
 	{"learn(table=1,load:0x123456789abcdef0123456789abcdef0->NXM_NX_XXREG0[])", "learn(table=1,load:0x123456789abcdef0123456789abcdef0->NXM_NX_XXREG0[])"},
 }
 
-// A load of more than 64 bits becomes two, in text and on the wire.
+// A load of more than 64 bits becomes two loads, in text and on the wire.
 func TestWideLoads(t *testing.T) {
 	for _, l := range wideLoads {
 		mod, err := ParseFlowMod("actions="+l.text, Add, nil)

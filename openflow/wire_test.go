@@ -12,7 +12,7 @@ import (
 
 var versions = []Version{Version10, Version13, Version14, Version15}
 
-// Every field of the table has a header, and a match on the field survives the wire.
+// Every field has a header on the wire. A match on the field is the same after encoding and decoding.
 func TestEveryFieldHasAHeader(t *testing.T) {
 	for id := FTunID; id < fieldCount; id++ {
 		f := &fields[id]
@@ -26,7 +26,7 @@ func TestEveryFieldHasAHeader(t *testing.T) {
 			}
 		}
 	}
-	names := 1 // ONF's header of tcp_flags, which has no name
+	names := 1 // counts ONF's header of tcp_flags, which has no name
 	for i := range fields {
 		names += len(fields[i].oxm)
 	}
@@ -35,8 +35,8 @@ func TestEveryFieldHasAHeader(t *testing.T) {
 	}
 }
 
-// The match and the actions of each flow of the corpus survive the wire in each
-// version.
+// The match and the actions of each flow in testdata are the same after encoding and decoding in each version
+// of OpenFlow.
 func TestWireRoundTrip(t *testing.T) {
 	count := 0
 	for _, line := range corpus(t) {
@@ -46,7 +46,7 @@ func TestWireRoundTrip(t *testing.T) {
 		}
 		count++
 		if strings.Contains(line, "->NXM_OF_ARP_OP") {
-			continue // OpenFlow 1.5 carries load as set_field, which refuses an arp_op above 255
+			continue // OpenFlow 1.5 encodes load as set_field, whose decoder refuses an arp_op above 255
 		}
 		m := mod.Match.Unpack()
 		for _, v := range versions {
@@ -67,8 +67,8 @@ func TestWireRoundTrip(t *testing.T) {
 	}
 }
 
-// onlyVLANFields returns the match without the VLAN bits that OXM cannot express: the
-// priority of a tag that may be absent.
+// onlyVLANFields returns the match without the VLAN bits that OXM cannot express: the priority of a tag if
+// the match does not require a tag.
 func onlyVLANFields(m Match) Match {
 	const word = flowtable.WEthSrc
 	if m.Value[word]&flowtable.VLANPresent == 0 {
@@ -100,7 +100,7 @@ func checkActions(t *testing.T, line string, mod *FlowMod, v Version) {
 	}
 }
 
-// OpenFlow 1.0 has no groups; ovs-ofctl sends the action group as one of Nicira's.
+// OpenFlow 1.0 has no action "group". Weft encodes it as Nicira's action, like ovs-ofctl.
 func TestGroupInOpenFlow10(t *testing.T) {
 	want := []byte{0xff, 0xff, 0, 16, 0, 0, 0x23, 0x20, 0, 40, 0, 0, 0, 0, 0, 7}
 	m := Match{}
@@ -118,7 +118,7 @@ func TestGroupInOpenFlow10(t *testing.T) {
 	}
 }
 
-// An output keeps the max_len of the message that added its flow. Ryu compares it.
+// The max_len of an output is the same after decoding and encoding, because the controller Ryu compares it.
 func TestOutputKeepsMaxLen(t *testing.T) {
 	for _, v := range versions {
 		wire := (&actionEncoder{v: v}).output(nil, 2, 65509)
