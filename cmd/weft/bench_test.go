@@ -10,8 +10,8 @@ import (
 	"weft/cmd/exit"
 )
 
-// A bench verb with wrong words is refused in one line that names them, before
-// anything is measured.
+// Each verb of bench refuses wrong arguments and options before it measures. The error is one line that names
+// the wrong word.
 func TestBenchWrongWords(t *testing.T) {
 	for line, word := range map[string]string{
 		"frob": "frob",
@@ -68,7 +68,8 @@ func TestBenchWrongWords(t *testing.T) {
 	}
 }
 
-// The port verbs report a wrong word before they send a request to the daemon.
+// The verbs for ports refuse wrong arguments before they send a request to the daemon. The error names the
+// wrong word.
 func TestPortsWrongWords(t *testing.T) {
 	for line, word := range map[string]string{
 		"add-port":                 "NAME",

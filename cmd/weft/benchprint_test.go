@@ -13,10 +13,9 @@ import (
 	"weft/bench/traffic"
 )
 
-// weft bench client prints the request, the sent and received amounts, and the other
-// results of each kind of measurement. The server runs on this machine. In the expected
-// text, \d matches a digit: those numbers depend on how fast this machine runs the
-// test.
+// "weft bench client" prints what it measures, the sent and received amounts, and the other results of each
+// kind of measurement. The server runs on this machine. In the expected text, \d stands for digits that
+// depend on the speed of the machine.
 func TestBenchClientPrints(t *testing.T) {
 	l, err := traffic.Listen("127.0.0.1:0")
 	if err != nil {
@@ -63,13 +62,14 @@ func TestBenchClientPrints(t *testing.T) {
 	}
 }
 
-// On a terminal the progress is one line, which is overwritten and erased at the end.
+// On a terminal, a running measurement has one line, which each result overwrites. The line is erased at the
+// end.
 func TestProgressLine(t *testing.T) {
 	var b strings.Builder
 	line := progressLine{out: &b, terminal: true, bits: true, shortest: 0.05}
 	line.tell(traffic.Interval{From: -1, To: -0.5, Frames: 500, Bytes: 50_000}, false)
 	line.tell(traffic.Interval{From: 0, To: 1, Frames: 2000, Bytes: 125_000}, true)
-	line.tell(traffic.Interval{From: 1, To: 1.0001, Frames: 1, Bytes: 64}, true) // the rest at the end
+	line.tell(traffic.Interval{From: 1, To: 1.0001, Frames: 1, Bytes: 64}, true) // too short to be shown
 	line.clear()
 	lines := strings.Split(b.String(), "\r")
 	if len(lines) != 5 || lines[1] != "warm-up, 0.5 s left  1.00k/s  800 kbit/s" || strings.TrimSpace(lines[2]) != "0.0 to   1.0 s  2.00k/s  1.00 Mbit/s" ||

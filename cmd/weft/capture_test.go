@@ -123,7 +123,7 @@ func TestLiveTraceText(t *testing.T) {
 	}
 }
 
-// A refused capture leaves its output file unchanged and does not print a number of
+// If the daemon refuses a capture, weft leaves the output file unchanged and does not print a number of
 // frames.
 func TestRefusedCaptureKeepsTheFile(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, _ *http.Request) {

@@ -26,8 +26,8 @@ import (
 	"weft/internal/waitfor"
 )
 
-// startRealCentral runs a central with an embedded etcd in this process, with TLS on
-// 127.0.0.1. It returns a shell of the central's administrator.
+// startRealCentral runs a weft-central with an embedded etcd in this process, with TLS on 127.0.0.1. It
+// returns an object that runs weft's verbs as the central's administrator.
 func startRealCentral(t *testing.T) *fleetShell {
 	t.Helper()
 	dir := t.TempDir()
@@ -92,7 +92,8 @@ func (s *fleetShell) host(name string, ports ...agent.LocalPort) *centraltest.Re
 	return r
 }
 
-// invite warns of a host without a declaration, and host del of ports that it had.
+// The verb invite warns if the host is not declared. The verb "host del" warns if ports were bound to the
+// host.
 func TestWarningsAboutHosts(t *testing.T) {
 	s := startRealCentral(t)
 	invite := func() string {
@@ -118,7 +119,7 @@ func TestWarningsAboutHosts(t *testing.T) {
 	}
 }
 
-// The central refuses a revoked administrator. The list of revocations has the entry
+// The central refuses an administrator whose certificate is revoked. The list of revocations has an entry
 // until the revocation is undone.
 func TestRevoke(t *testing.T) {
 	s := startRealCentral(t)
@@ -157,8 +158,8 @@ func TestRevoke(t *testing.T) {
 	}
 }
 
-// Two hosts receive declared objects. The verb sync waits for the hosts, and the verb
-// why lists missing parts.
+// Two hosts receive the declared objects. The verb sync waits for the hosts. The verb "port why" lists why a
+// port cannot be reached.
 func TestFleet(t *testing.T) {
 	s := startRealCentral(t)
 	file := s.file(`
@@ -240,7 +241,7 @@ host = "h1"
 	}
 }
 
-// A certificate with the role reader permits no changes. A token works once.
+// The central refuses changes by a peer whose certificate has the role reader. An enrolment token works once.
 func TestRolesOfPeople(t *testing.T) {
 	s := startRealCentral(t)
 	var invited struct{ Token string }

@@ -36,9 +36,9 @@ type fakeCentral struct {
 	ports    map[string]*wire.Port
 	groups   map[string]*wire.Group
 	requests map[string]int64
-	lose     int // number of next requests that take effect but get no answer
-	// runs before the next Apply and changes the declaration, as another administrator
-	// would
+	lose     int // number of further requests that take effect but get no answer
+	// meddle, if set, runs once, before the next Apply. It changes the declaration as another administrator
+	// would.
 	meddle func(*fakeCentral)
 	seen   []*wire.ChangeRequest
 }
@@ -264,8 +264,8 @@ func (s *fleetShell) expect(want string) {
 	}
 }
 
-// Objects can be managed by name and by id, even if the first address of a central does
-// not answer.
+// Verbs accept the names and the ids of objects. They work although the first of the two addresses in
+// WEFT_CENTRAL does not answer.
 func TestDeclareObjects(t *testing.T) {
 	s := newFleetShell(t)
 	s.example()
@@ -340,7 +340,7 @@ func TestDeclareRefuses(t *testing.T) {
 	s.expect(before)
 }
 
-// The verbs named as in ovn-nbctl do the same as the verbs of weft.
+// The verbs with the names of ovn-nbctl's, such as ls-add, do the same as the verbs of weft.
 func TestOVNVerbs(t *testing.T) {
 	s := newFleetShell(t)
 	s.ok("ls-add blue")
@@ -371,8 +371,7 @@ func (s *fleetShell) file(text string) string {
 	return path
 }
 
-// The verb apply sends the differences as one request. A second apply finds no
-// differences.
+// The verb apply sends all differences in one request. A second apply of the file finds no differences.
 func TestApplyFile(t *testing.T) {
 	s := newFleetShell(t)
 	path := s.file(fleetFile)
@@ -402,8 +401,8 @@ func TestApplyFile(t *testing.T) {
 	}
 }
 
-// A change that gets no answer is sent again with the same id. Changes of others at the
-// same time are kept.
+// If a change gets no answer, weft sends it again with the same id. Changes that somebody else makes at the
+// same time are not lost.
 func TestChangesRace(t *testing.T) {
 	s := newFleetShell(t)
 	s.example()
@@ -459,7 +458,7 @@ func TestNoCentral(t *testing.T) {
 	s.refused("net list", "expected --central")
 }
 
-// A central of another CA is refused.
+// weft refuses a central whose certificate is from another certificate authority.
 func TestStrangeCentral(t *testing.T) {
 	s := newFleetShell(t)
 	other, err := pki.NewCA("other")
@@ -474,7 +473,7 @@ func TestStrangeCentral(t *testing.T) {
 	}
 }
 
-// All objects of a long list arrive.
+// weft prints all objects of a list that needs several messages.
 func TestLongList(t *testing.T) {
 	s := newFleetShell(t)
 	s.example()
@@ -491,7 +490,8 @@ func TestLongList(t *testing.T) {
 	}
 }
 
-// centralLines has one working command line for every central verb, in order.
+// centralLines has a valid command line for each verb of weft-central. Each line needs the effects of the
+// ones before.
 var centralLines = []string{
 	"net add blue vni=100", "host add h1 endpoint=172.16.0.1", "port add web1 net=blue host=h1", "net set blue mtu=1400", "host set h1 endpoint=172.16.0.9",
 	"port set web1 host=", "net show blue", "host show h1", "port show web1", "port why web1", "net list", "host list", "port list", "export", "sync",
@@ -505,7 +505,7 @@ func centralJSON(verb string) bool {
 	return slices.Contains([]string{"central invite", "central enrol", "central revoke", "central revocations"}, verb) || slices.ContainsFunc(centralLines, func(line string) bool { return strings.HasPrefix(line+" ", verb+" ") })
 }
 
-// Every central verb prints one JSON value with --json.
+// With --json, every verb of weft-central prints one JSON value.
 func TestCentralVerbsHaveJSON(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		s := newFleetShell(t)

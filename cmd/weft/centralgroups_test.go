@@ -9,7 +9,7 @@ import (
 	"weft/cmd/exit"
 )
 
-// Groups are declared by verbs and files, and shown with names in place of ids.
+// Verbs and files can declare groups. weft shows the ports of a group by their names, not by their ids.
 func TestDeclareGroups(t *testing.T) {
 	s := newFleetShell(t)
 	s.example()

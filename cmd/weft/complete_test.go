@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// The shell's completion knows the daemon's ports and the types of ports.
+// The shell's completion suggests the names of the daemon's ports, and the types of ports.
 func TestCompletePorts(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `[{"name":"vm1","type":"tap","state":"up"},{"name":"uplink","type":"af_xdp","state":"down"}]`)
@@ -22,8 +22,7 @@ func TestCompletePorts(t *testing.T) {
 		"show limits up": "uplink\taf_xdp down\n:4\n",
 		"show routes up": "uplink\taf_xdp down\n:4\n",
 	} {
-		// The last word of a completion request is the beginning of the word at the
-		// cursor.
+		// __complete is cobra's verb for shells. Its last argument is the incomplete word at the cursor.
 		out, _, code := weft("", append([]string{"__complete"}, strings.Split(line, " ")...)...)
 		if code != 0 || out != want {
 			t.Errorf("%q: %d %q, want %q", line, code, out, want)
@@ -40,7 +39,7 @@ func TestCompletePorts(t *testing.T) {
 	}
 }
 
-// Options of ports are completed from the help of add-port, by the port's type.
+// The completion of add-port suggests the options that the help names for the port's type.
 func TestCompleteOptions(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `[{"name":"vm1","type":"tap","state":"up"}]`)
@@ -72,7 +71,7 @@ func TestCompleteOptions(t *testing.T) {
 	}
 }
 
-// Flows and matches are completed word by word, with the daemon's ports.
+// The completion of a flow or a match suggests its next word, and the daemon's ports where a port may be.
 func TestCompleteFlows(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.URL.Path, "bridges") {
@@ -96,7 +95,7 @@ func TestCompleteFlows(t *testing.T) {
 	}
 }
 
-// bash writes no backslash before the commas of a flow. The script is one that bash accepts.
+// Bash accepts the completion script. It completes a flow without putting backslashes before the commas.
 func TestBashCompletion(t *testing.T) {
 	script, errs, code := weft("", "completion", "bash")
 	if code != 0 || strings.Count(script, bashCommas+bashAnchor) != 1 {

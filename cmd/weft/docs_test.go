@@ -14,7 +14,7 @@ import (
 // block, behind && or a prompt, or in backquotes.
 var documented = regexp.MustCompile("(?m)(?:^ *(?:\\$ )?|&& |`|exec \\S+ )weft ((?:--?\\S+ )*)([a-z][a-z-]*)(?: ([a-z][a-z-]*))?")
 
-// Each weft command that a document names exists.
+// The verbs in the command lines of weft in docs/ exist.
 func TestDocumentedVerbsExist(t *testing.T) {
 	docs, err := filepath.Glob("../../docs/*.md")
 	if err != nil || len(docs) == 0 {
@@ -46,8 +46,8 @@ func TestDocumentedVerbsExist(t *testing.T) {
 	}
 }
 
-// codeOf returns the code of a Markdown document: blocks, and words in backquotes, each in a
-// line of its own with the backquotes.
+// codeOf returns the code in a Markdown document: the lines of code blocks, and the words in backquotes. Each
+// of these has a line of its own and keeps its backquotes.
 func codeOf(doc string) string {
 	var code strings.Builder
 	block := false

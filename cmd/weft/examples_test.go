@@ -16,7 +16,8 @@ import (
 	"weft/openflow"
 )
 
-// shellWords splits an example as a shell does. It leaves out redirections and what follows &&.
+// shellWords splits a command line into words, as a shell does. It leaves out redirections, and the text from
+// && on.
 func shellWords(line string) (words []string) {
 	line, _, _ = strings.Cut(line, " && ")
 	for _, word := range regexp.MustCompile(`'[^']*'|"[^"]*"|\S+`).FindAllString(line, -1) {
@@ -27,8 +28,8 @@ func shellWords(line string) (words []string) {
 	return words
 }
 
-// Each verb's help has an example. The examples are right: those of verbs that a daemon serves
-// succeed, and the others parse.
+// The help of each verb has an example. An example succeeds if a daemon is enough to serve it. Other examples
+// have valid arguments.
 func TestExamplesOfVerbs(t *testing.T) {
 	fakeDaemon(t)
 	t.Chdir(t.TempDir())
@@ -69,7 +70,8 @@ func named(t *testing.T, root *cobra.Command, words ...string) *cobra.Command {
 	return verb
 }
 
-// checkExample runs or parses a line of a verb's examples.
+// checkExample runs an example of the verb "word", or only checks its arguments if a daemon is not enough to
+// serve it.
 func checkExample(t *testing.T, word, line string) {
 	t.Helper()
 	args := shellWords(line)[1:]
@@ -103,8 +105,8 @@ func checkExample(t *testing.T, word, line string) {
 	}
 }
 
-// A verb of a noun and the word of Open vSwitch's tools ask the daemon the same, and both
-// complete and refuse the same.
+// A verb of a noun (weft flow add) and its word from Open vSwitch's tools (weft add-flow) do the same: they
+// send the same requests, have the same completion and refuse the same arguments.
 func TestNounsAndWords(t *testing.T) {
 	fakeDaemon(t)
 	for _, c := range []struct{ noun, word string }{
@@ -126,7 +128,7 @@ func TestNounsAndWords(t *testing.T) {
 	if _, errs, code := weft("", "flow", "ad"); code != exit.Input || !strings.Contains(errs, "ad: no such verb; expected add, perhaps") {
 		t.Errorf("flow ad: %d %s", code, errs)
 	}
-	// A host's port is no declared port.
+	// The verbs of weft-central refuse the options of ports of this switch, and name the verb for these.
 	for _, verb := range []string{"add", "set"} {
 		if _, errs, code := weft("", "port", verb, "vm1", "type=tap"); code != exit.Input || !strings.Contains(errs, "weft vport "+verb) {
 			t.Errorf("port %s: %d %s", verb, code, errs)

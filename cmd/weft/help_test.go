@@ -10,8 +10,7 @@ import (
 	"weft/cmd/exit"
 )
 
-// An unknown verb is refused with a list of similar verbs. The verb help does the
-// same.
+// weft refuses an unknown verb and names similar verbs. "weft help" with an unknown verb does the same.
 func TestNoSuchVerb(t *testing.T) {
 	for _, c := range []struct{ line, want string }{
 		{"dump-flow", "dump-flow: no such verb; expected dump-flows, perhaps"},
@@ -46,7 +45,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// Each verb belongs to one group of weft help, and each word of a group is a verb.
+// Each verb is in one group of "weft help". Each word in a group is a verb.
 func TestVerbGroups(t *testing.T) {
 	root := new(command).root()
 	count := map[string]int{}

@@ -19,7 +19,7 @@ import (
 	"weft/cmd/manpage"
 )
 
-// jsonLines has one command line for each verb of the test.
+// jsonLines has the arguments with which the test runs each verb.
 var jsonLines = map[string]string{
 	"add-port": "p type=tap", "del-port": "p", "dump-ports": "", "show": "", "show limits": "p", "show routes": "p", "shutdown": "", "version": "", "log": "", "log level": "debug", "log format": "json",
 	"add-flow": "actions=drop", "add-flows": "-", "replace-flows": "-", "mod-flows": "actions=drop", "del-flows": "",
@@ -36,12 +36,12 @@ var jsonLines = map[string]string{
 	"set-fail-mode": "sw0 standalone", "get-fail-mode": "sw0", "del-fail-mode": "sw0",
 }
 
-// notPrinting lists verbs without JSON output: help topics, and verbs that need a peer
-// or only print a log. The tests of e2e cover the JSON of bench client.
+// notPrinting lists the verbs that the test does not run: help topics, verbs without JSON, and verbs that
+// need a peer. The tests of e2e check the JSON of "bench client".
 var notPrinting = []string{"completion", "bench server", "bench client", "help", "man", "ports", "flows"}
 
-// answers has the fake daemon's responses to GET requests. The daemon answers all
-// other requests with {}.
+// answers has the fake daemon's responses to GET requests, by path. The fake daemon answers other requests
+// with {}.
 var answers = map[string]string{
 	"/v1/ports": `[{"name":"p","number":1}]`, "/v1/flows": `[{"line":" table=0 actions=drop"}]`,
 	"/v1/megaflows": `[{"actions":"drop"}]`, "/v1/groups": `[{"group_id":1}]`, "/v1/meters": `[{"meter":1}]`, "/v1/queues": `[{"queue":1}]`,
@@ -54,13 +54,12 @@ var answers = map[string]string{
 	"/v1/monitor": `{"kind":"lost","lost":5,"time":"2020-01-01T00:00:00Z"}`,
 }
 
-// With --json, every verb prints JSON: one value, or a sequence of values for a
-// stream.
+// With --json, every verb prints JSON: one value, or several if the output is a stream such as a capture.
 func TestEveryVerbHasJSON(t *testing.T) {
 	fakeDaemon(t)
 	leaves := map[string]bool{"trace --live": true, "show": true, "log": true}
 	for _, verb := range leavesOf((&command{}).root()) {
-		if _, ok := verb.Annotations[manpage.SameAs]; !ok { // TestExamplesOfVerbs runs the verbs of nouns
+		if _, ok := verb.Annotations[manpage.SameAs]; !ok { // a noun's verb is the same as one that is in the list
 			leaves[pathOf(verb)] = true
 		}
 	}
@@ -90,7 +89,7 @@ func TestEveryVerbHasJSON(t *testing.T) {
 	}
 }
 
-// fakeDaemon makes weft talk to a daemon that gives answers.
+// fakeDaemon starts an HTTP server that responds with "answers", and makes weft take it for the daemon.
 func fakeDaemon(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, r *http.Request) {
 		answer, ok := answers[r.URL.Path]
@@ -104,7 +103,7 @@ func fakeDaemon(t *testing.T) {
 	}))
 }
 
-// leavesOf returns the verbs below cmd that have no verbs of their own.
+// leavesOf returns the verbs below cmd, at any depth, that have no sub-verbs.
 func leavesOf(cmd *cobra.Command) (list []*cobra.Command) {
 	for _, sub := range cmd.Commands() {
 		if sub.HasSubCommands() {
@@ -116,7 +115,7 @@ func leavesOf(cmd *cobra.Command) (list []*cobra.Command) {
 	return list
 }
 
-// pathOf returns the words of a verb behind the program's name.
+// pathOf returns the words that call a verb, without the program's name: "flow add".
 func pathOf(verb *cobra.Command) string {
 	return strings.TrimPrefix(verb.CommandPath(), verb.Root().Name()+" ")
 }
@@ -132,8 +131,8 @@ func values(text string) (n int, err error) {
 	}
 }
 
-// If an ovs-ofctl command line has a bridge name, weft fails and advises to omit the
-// name.
+// If a command line has a bridge's name as ovs-ofctl expects it, but the switch has no such bridge, weft
+// fails. The error advises the user to leave out the name.
 func TestBridgesAreLeftOut(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
@@ -160,7 +159,7 @@ func TestBridgesAreLeftOut(t *testing.T) {
 	}
 }
 
-// weft does not take a file name for a bridge name.
+// An error about a line of a file does not take the name of the file for the name of a bridge.
 func TestFilesAreNoBridges(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusBadRequest)
@@ -229,8 +228,8 @@ func TestProtocols(t *testing.T) {
 	}
 }
 
-// A bridge's name as the first word, where ovs-ofctl expects one, selects the bridge and is
-// otherwise left out.
+// If the first argument is a bridge's name, as ovs-ofctl expects it, the verb applies to that bridge. The
+// argument has no other effect.
 func TestOwnNameIsLeftOut(t *testing.T) {
 	var asked, bridges []string
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, r *http.Request) {

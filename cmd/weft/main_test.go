@@ -36,8 +36,7 @@ func weft(stdin string, args ...string) (stdout, errs string, code int) {
 	return o.String(), e.String(), code
 }
 
-// Wrong arguments are refused before a request is sent, with exit code 2 and one
-// line.
+// weft refuses wrong arguments before it sends a request. It prints one line, and the exit code is 2.
 func TestWrongWords(t *testing.T) {
 	for _, c := range []struct {
 		args []string
@@ -102,7 +101,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Each verb sends the right request.
+// Each verb sends the request of the API that it stands for.
 func TestRequests(t *testing.T) {
 	var method, path, query, body string
 	socket := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -165,8 +164,7 @@ func TestShow(t *testing.T) {
 	}
 }
 
-// Notes about a change are printed to standard error. With --json they are part of the
-// JSON.
+// weft prints the daemon's notes about a change to standard error. With --json they are part of the JSON.
 func TestNotes(t *testing.T) {
 	t.Setenv("WEFT_SOCKET", serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, `{"flows":1,"notes":["ip_dst is ignored: it needs ip"]}`)
@@ -183,7 +181,7 @@ func TestNotes(t *testing.T) {
 	}
 }
 
-// --version and the verb version print version and commit.
+// The option --version and the verb version print the version and the commit of weft.
 func TestVersion(t *testing.T) {
 	own := buildinfo.Own()
 	for _, c := range []struct{ line, want string }{

@@ -44,8 +44,8 @@ func TestTopRates(t *testing.T) {
 	if v.Ports[1].Name != "b" || v.Ports[1].RxPerS != 100 || v.Ports[1].RxBits != 4000 || v.Ports[1].DropsPerS != 1 || v.Ports[2].RxPerS != 4 {
 		t.Errorf("%+v", v.Ports)
 	}
-	// If a worker's counters are lower than before, the engine has died and they have
-	// restarted at 0.
+	// If a worker's counters are lower than before, a new engine has started them at 0. The view then shows their
+	// whole values.
 	if v := topOf(after, before, nil, 1); v.Workers[0].FramesPerS != 1000 || v.Workers[0].Busy != 1 {
 		t.Errorf("%+v", v.Workers)
 	}
@@ -86,7 +86,7 @@ func TestTopFits(t *testing.T) {
 	if len(rows[3]) != len(rows[2]) {
 		t.Errorf("columns do not meet:\n%s\n%s", rows[2], rows[3])
 	}
-	// If there is nothing to show, weft top prints that there is nothing.
+	// An empty view says that there is no engine, and "none" in place of its lists.
 	if text := strings.Join((&topView{}).lines(80, 24), "\n"); !strings.Contains(text, "no engine") || !strings.Contains(text, "none") {
 		t.Errorf("empty:\n%s", text)
 	}
@@ -130,8 +130,7 @@ func TestTopOnce(t *testing.T) {
 	}
 }
 
-// If the output is not a terminal, all intervals are printed in full and without
-// cursor movements.
+// If the output is not a terminal, "weft top" prints each interval in full, and does not move a cursor.
 func TestTopIntoAFile(t *testing.T) {
 	match := strings.Repeat("µ", 200)
 	looks := 0

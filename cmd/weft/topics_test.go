@@ -12,7 +12,7 @@ import (
 	"weft/openflow"
 )
 
-// exampleNames has the ports that the examples name.
+// exampleNames implements openflow.Names for the examples in the help topics.
 type exampleNames struct{}
 
 func (exampleNames) PortByName(name string) (uint32, bool) {
@@ -49,7 +49,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// weft(8) lists every verb, and help prints the topics.
+// The manual page weft(8) lists every verb. "weft help" prints the help topics.
 func TestManual(t *testing.T) {
 	root := (&command{}).root()
 	pages := manPages(root)

@@ -16,7 +16,7 @@ import (
 func TestWrongOptions(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing", "file")
 	for _, c := range []struct{ line, word string }{
-		// flows, groups, tables
+		// verbs for flows, groups, meters and tables
 		{"add-flows", "FILE|-"},
 		{"add-flows " + missing, missing},
 		{"replace-flows " + missing, missing},
@@ -46,7 +46,7 @@ func TestWrongOptions(t *testing.T) {
 		{"show limits a b", "b is one word too many"},
 		{"fdb-show x", "x is one word too many"},
 		{"fdb-flush p1 p2", "p2 is one word too many"},
-		// connections
+		// verbs for tracked connections
 		{"dump-conntrack a b c d e f g", "g is one word too many"},
 		{"flush-conntrack a b c d e f g", "g is one word too many"},
 		{"ct-get-maxconns invalid", "invalid is one word too many"},
@@ -64,7 +64,7 @@ func TestWrongOptions(t *testing.T) {
 		{"ct-timeout zone=x", "x: expected"},
 		{"ct-timeout soon", "soon: expected"},
 		{"ct-timeout tcp_syn_sent=x", "tcp_syn_sent=x: expected NAME=SECONDS"},
-		// tools
+		// verbs that show what the switch does
 		{"trace", "FLOW"},
 		{"trace --live -c -1", "-c -1: expected a number of frames"},
 		{"trace --live -c x", "-c, --count: x: expected a whole number"},
@@ -84,7 +84,7 @@ func TestWrongOptions(t *testing.T) {
 		{"top --interval x", "--interval: x: expected a time with its unit, as in 500ms"},
 		{"show x", "x is one word too many"},
 		{"version x", "x is one word too many"},
-		// bench
+		// verbs of bench
 		{"bench frob", "frob: no such verb; expected one of"},
 		{"bench server x", "x is one word too many"},
 		{"bench server -p 9 --listen :9", "-p and --listen"},
@@ -106,7 +106,7 @@ func TestWrongOptions(t *testing.T) {
 		{"bench client h -w x", "-w: "},
 		{"bench client h -u --size big", "--size: "},
 		{"bench client h --raw nosuchdev9", "nosuchdev9"},
-		// options of all verbs
+		// options that all verbs have
 		{"--socket vsock:1 show", "vsock:1"},
 		{"--nosuch show", "--nosuch"},
 		{"--json=x show", "--json: x: expected true or false"},
