@@ -29,14 +29,14 @@ const (
 	ActClearActions             // empties the action set
 	ActGroup                    // executes the group with the number Value
 	ActMeter                    // passes the frame through the meter with the number Value
-	ActLearn                    // see Learn
-	ActController               // see Controller
-	ActCT                       // see CT
+	ActLearn                    // adds a flow, whose parts are in the field Learn
+	ActController               // sends to an OpenFlow controller; the field Controller has the arguments
+	ActCT                       // tracks the frame's connection; the field CT has the arguments
 	ActCTClear                  // makes the frame untracked
 	// ActFinTimeout shortens the flow's timeouts at a TCP FIN or RST: Value[0] is the new idle timeout,
 	// Value[1] the new hard timeout, in seconds; 0: unchanged.
 	ActFinTimeout
-	ActConjunction // conjunction, see Conjunction
+	ActConjunction // makes the rule a part of a conjunction; the method Conjunction returns the arguments
 	ActPushMPLS    // pushes a label stack entry with EtherType Value
 	ActPopMPLS     // pops the outermost label stack entry; Value: the EtherType behind it
 	ActDecMPLSTTL  // decrements the TTL of the outermost label stack entry
@@ -46,8 +46,8 @@ const (
 	ActPush        // pushes the value of Src on the translation's stack
 	ActPop         // pops the top of that stack into Dst
 	ActExit        // ends the translation; within a bucket only the bucket, behind a patch port only that bridge
-	ActMultipath   // stores the number of a link in Dst, see Links
-	ActBundle      // sends to a port, or stores its number in Dst unless Dst.Field is FNone; see Links
+	ActMultipath   // writes the number of one of several links to Dst; the field Links has the arguments
+	ActBundle      // sends to one of several ports, or writes its number to Dst if Dst.Field is not FNone; see Links
 	ActSetQueue    // chooses queue Value for the outputs that follow
 	ActPopQueue    // chooses queue 0 for the outputs that follow
 	ActEnqueue     // sends to Port through queue Value
@@ -55,7 +55,7 @@ const (
 	ActDecap       // removes the first header; Value is the packet type of the header behind it
 	ActCheckLarger // sets the bit Dst to 1 if the frame has more than Value bytes, else to 0
 	ActDeleteField // removes the Geneve option of Dst, a field tun_metadata, from the frame
-	ActSample      // sends some frames to collectors, see Sample
+	ActSample      // reports some frames to collectors; the field Sample has the arguments
 	ActDecNSHTTL   // decrements the TTL of the network service header
 	actionKinds    // number of kinds
 )

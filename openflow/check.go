@@ -19,8 +19,8 @@ type actionChecker struct {
 	inSet    bool   // inside write_actions
 	inExec   bool   // inside ct(exec())
 	toTables bool   // allows an output to TABLE, as in packet-out
-	last     string // last instruction so far
-	rank     int    // rank of last
+	last     string // name of the last instruction so far
+	rank     int    // rank of the last instruction: orderMeter to orderGoto
 	// loose is the text of the first OpenFlow 1.0 action on a field that frames may lack. looseNeeds is the
 	// field's prerequisite. An action that only later versions of OpenFlow have sets strict. A list with
 	// loose and strict is refused.
@@ -94,7 +94,7 @@ func withinAnother(word, name string) error {
 	return wrong(word, "no %s within another action", name)
 }
 
-// outputTo returns the output to a port, or an error if no frame can be sent there.
+// outputTo returns the action that outputs to a port, or an error if no frame can be sent to the port.
 func (c *actionChecker) outputTo(number uint32, word string) (Action, error) {
 	switch {
 	case number == PortController:
@@ -152,7 +152,7 @@ func (c *actionChecker) settable(word string, s Subfield) error {
 	return c.writable(word, s)
 }
 
-// assume records that after an action, field dst has value v in the bits of mask.
+// assume records that the sub-field dst has the value v, in the bits of "mask", after the present action.
 func (c *actionChecker) assume(dst Subfield, v, mask Value128) {
 	if dst.Field.IsTLV() {
 		return // no prerequisite depends on a field tun_metadata
@@ -205,7 +205,7 @@ func (c *actionChecker) pushMPLS(word string, etherType uint64) (Action, error) 
 	return Action{Kind: ActPushMPLS, Value: Value64(etherType)}, nil
 }
 
-// popMPLS returns a pop_mpls. etherType is the type of the header behind the label stack entry.
+// popMPLS returns the action pop_mpls. etherType is the EtherType of the header behind the label stack entry.
 func (c *actionChecker) popMPLS(word string, etherType uint64) Action {
 	c.lenient(word, NeedMPLS)
 	c.assumeType(etherType)
@@ -240,7 +240,7 @@ func (c *actionChecker) decNSHTTL(word string) (Action, error) {
 	return Action{Kind: ActDecNSHTTL}, nil
 }
 
-// encap returns an encap. mdType is the MD type of an NSH; 0: none is given.
+// encap returns the action encap. mdType is the MD type of an NSH; 0: the text or the message gives none.
 func (c *actionChecker) encap(packetType uint32, mdType uint64) Action {
 	c.strict = true
 	if c.bare = packetType != PacketEthernet; c.bare {
@@ -249,8 +249,8 @@ func (c *actionChecker) encap(packetType uint32, mdType uint64) Action {
 	return Action{Kind: ActEncap, Value: Value128{mdType, uint64(packetType)}}
 }
 
-// decap returns a decap. The EtherType stays known if the Ethernet header is removed. It becomes unknown if
-// another header is removed.
+// decap returns the action decap. The EtherType stays known if the Ethernet header is removed. It becomes
+// unknown if another header is removed.
 func (c *actionChecker) decap(next uint32) Action {
 	c.strict = true
 	if c.bare {

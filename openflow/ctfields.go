@@ -14,7 +14,7 @@ import (
 // ctStateNames are the names of ct_state's bits, lowest bit first.
 var ctStateNames = []string{"new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"}
 
-// Bits of ct_state in prerequisites.
+// Bits of ct_state that prerequisites look at.
 const (
 	ctStateInv   = 0x10
 	ctStateTrk   = 0x20

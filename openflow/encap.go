@@ -21,11 +21,11 @@ func init() {
 		encode: (*actionEncoder).appendEncap, nicira: map[uint16]niciraRow{nxDecap: {6, (*actionDecoder).decodeEncap}}})
 }
 
-// The actions encap and decap (ovs-actions(7), "Encapsulation Actions"). They change the
-// packet type: decap() of an Ethernet frame leaves a packet that begins with the header
-// behind Ethernet, and encap(mpls) puts a label stack entry in front of everything. Only
-// encap(ethernet) makes such a packet a frame again. In the data path every frame keeps an
-// Ethernet header; xlate.bare is true while the packet of the tables has none.
+// This file has the actions encap and decap (ovs-actions(7), "Encapsulation Actions"). They change the packet
+// type. After decap() of an Ethernet frame, the packet begins with the header behind Ethernet. encap(mpls)
+// puts a label stack entry in front of everything. Only encap(ethernet) makes such a packet a frame again. In
+// the data path, every frame keeps an Ethernet header. For the flow tables, the packet has none while
+// xlate.bare is true.
 
 // Packet types: a namespace in the upper, a type in the lower 16 bits (OpenFlow 1.5,
 // 7.2.3.11).

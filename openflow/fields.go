@@ -109,7 +109,7 @@ type format uint8
 const (
 	asDecimal format = iota
 	asHex
-	asHex0 // as asHex, also for 0: 0x0
+	asHex0 // like asHex, but with 0x also for the number 0
 	asHex4 // 0x and four digits
 	asHex5
 	asEthernet

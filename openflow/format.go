@@ -125,14 +125,14 @@ type matchWriter struct {
 	match     Match
 }
 
-// FormatMatch returns the text of a match in the order and words of ovs-ofctl. The text is "" if the match
-// has every frame. A megaflow's mask may give words that the parser of flows does not accept.
+// FormatMatch returns the text of a match in the order and words of ovs-ofctl. The text is "" if m matches
+// every frame. A megaflow's mask may give words that the parser of flows does not accept.
 func FormatMatch(m *Match, names Names) string {
 	var room [192]byte
 	return string(bytes.TrimSuffix(appendMatch(room[:0], m, names), comma))
 }
 
-// appendMatch appends the text of FormatMatch. It ends with a comma, unless the match has every frame.
+// appendMatch appends the text of FormatMatch. The text ends with a comma, unless m matches every frame.
 func appendMatch(text []byte, m *Match, names Names) []byte {
 	w := matchWriters.Get().(*matchWriter)
 	w.textBuffer, w.names, w.remaining, w.match, w.m = text, names, m.Mask, *m, &w.match
@@ -170,8 +170,8 @@ func appendMatch(text []byte, m *Match, names Names) []byte {
 
 var matchWriters = sync.Pool{New: func() any { return new(matchWriter) }}
 
-// exact returns the match's value in the bits of mask. It returns false if the match
-// does not compare all these bits.
+// exact returns the match's value in the bits of "mask" of Flow[word]. It returns false if the match does not
+// compare all of these bits.
 func (w *matchWriter) exact(word int, mask uint64) (uint64, bool) {
 	return w.m.Value[word] & mask, w.m.Mask[word]&mask == mask
 }
@@ -213,8 +213,7 @@ func (w *matchWriter) shorthand() {
 	}
 }
 
-// field writes field=value[/mask] for the bits of a field that have not been written
-// yet.
+// field writes name=value[/mask] for those bits of a field for which no text has been written yet.
 func (w *matchWriter) field(id FieldID) { w.fieldAs(id, fields[id].name) }
 
 func (w *matchWriter) fieldAs(id FieldID, name string) {

@@ -39,7 +39,7 @@ type Bucket struct {
 	Set                   []Action // Actions in their order of execution; ParseGroupMod and NewGroup fill it
 }
 
-// order fills Set from Actions.
+// order sets b.Set to the actions in their order of execution.
 func (b *Bucket) order() {
 	var set ActionSet
 	set.Add(b.Actions)

@@ -23,9 +23,9 @@ func init() {
 		nicira: map[uint16]niciraRow{nxBundle: {22, (*actionDecoder).decodeBundle}, nxBundleLoad: {22, (*actionDecoder).decodeBundle}}})
 }
 
-// The actions multipath, bundle and bundle_load (ovs-actions(7)) choose one of several
-// links by a hash of the frame's fields. A link of multipath is a number; a link of bundle
-// and bundle_load is a port. The megaflow matches all hashed fields.
+// This file has the actions multipath, bundle and bundle_load (ovs-actions(7)), here called link actions.
+// They choose one of several links by a hash of the frame's fields. A link of multipath is a number; a link
+// of bundle and bundle_load is a port. The megaflow matches all hashed fields.
 
 // maxMembers is the largest number of ports of a bundle action. More are refused, as in
 // Open vSwitch.
@@ -98,7 +98,7 @@ func linkWords(text string, n int) (words []string, rest string) {
 	return words, strings.TrimLeft(text, separators)
 }
 
-// wordAt returns the index of a word.
+// wordAt returns the index of a word in a list of words. It ignores case.
 func wordAt(words []string, word string) (index int, ok bool) {
 	for i, w := range words {
 		if strings.EqualFold(w, word) {

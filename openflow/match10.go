@@ -4,9 +4,9 @@ package openflow
 
 import "weft/flowtable"
 
-// The fixed match of OpenFlow 1.0 (5.2.3): 12 fields in 40 bytes.
+// This file has the match of OpenFlow 1.0 (5.2.3), which always has the same 12 fields.
 
-// Match10Len is the size of the match.
+// Match10Len is the size of an encoded match of OpenFlow 1.0 in bytes.
 const Match10Len = 40
 
 // Bits of the word "wildcards" (OpenFlow 1.0, 5.2.3). A set bit means that the field is not compared. Each of

@@ -9,7 +9,8 @@ import (
 	"weft/packet"
 )
 
-// The network service header (RFC 8300): the property of encap(nsh), and dec_nsh_ttl.
+// This file has the actions on the network service header (NSH, RFC 8300): the property of encap(nsh), and
+// dec_nsh_ttl.
 
 // nxDecNSHTTL is the subtype of Nicira's action for dec_nsh_ttl.
 const nxDecNSHTTL = 48
@@ -23,8 +24,8 @@ func init() {
 // the header gets type 1.
 var nshWords = map[string]uint64{"nsh": 0, "nsh(md_type=1)": packet.NSHType1, "nsh(md_type=2)": packet.NSHType2}
 
-// The property md_type of encap(nsh) on the wire: class, type and length without its padding, as
-// ovs-ofctl writes it. It has 8 bytes with the padding.
+// The property md_type of encap(nsh) takes 8 bytes on the wire. These are its class, its type, and its length
+// in bytes, which does not count the padding. ovs-ofctl writes the same numbers.
 const (
 	propertyNSH       = 4
 	propertyMDType    = 1

@@ -107,7 +107,7 @@ func (id FieldID) header(v Version) oxmHeader {
 	return headersOf[id].oxm
 }
 
-// append appends the header. masked sets the mask bit and doubles the length.
+// append appends the header to b. If masked is true, it sets the header's mask bit and doubles its length.
 func (h oxmHeader) append(b []byte, masked bool) []byte {
 	length, bit := h.length, uint8(0)
 	if masked {

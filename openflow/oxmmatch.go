@@ -185,7 +185,7 @@ func (e *oxmEntry) check(m *Match, present *[fieldCount]bool) error {
 func (e *oxmEntry) validBits() uint {
 	switch e.id {
 	case FVLANVID:
-		return 13 // with OFPVID_PRESENT
+		return 13 // 12 bits of the VLAN ID, and OFPVID_PRESENT
 	case FInPortOXM:
 		return 32
 	}
@@ -221,5 +221,5 @@ func InPortOf(m *Match) uint32 {
 	return m.Value.Key().InPort()
 }
 
-// SetInPort makes the match m require an in_port.
+// SetInPort makes the match m require that frames come from the port with this OpenFlow number.
 func SetInPort(m *Match, number uint32) { setField(m, FInPort, Value64(uint64(number)), Ones(32)) }

@@ -486,7 +486,7 @@ func (p *flowParser) outGroup(t token) error {
 }
 
 func parseUint16(t token, dst *uint16) error {
-	v, ok := parseSigned(t.value) // -0 is 0
+	v, ok := parseSigned(t.value) // as in ovs-ofctl, -0 is valid
 	if !ok || v > 0xffff || strings.HasSuffix(t.value, "x") {
 		return wrong(t.value, "a number from 0 to 65535 for %s", t.key)
 	}

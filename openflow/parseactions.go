@@ -43,7 +43,7 @@ type actionParser struct {
 	depth int // number of clone actions around the list
 }
 
-// These actions have no file of their own.
+// This init function registers the actions that have no file of their own.
 func init() {
 	addAction(ActOutput, actionRow{words: map[string]actionParse{"output": (*actionParser).output}, format: formatOutput, rank: rankOutput,
 		encode: func(e *actionEncoder, b []byte, a *Action) []byte { return e.output(b, a.Port, uint16(a.Value[1])) }})
@@ -145,7 +145,7 @@ func (p *actionParser) parseAction(t token) (Action, error) {
 	if strings.Contains(actionsNotYet, " "+strings.ToLower(t.key)+" ") {
 		return Action{}, wrong(t.text, "an action that weft supports")
 	}
-	no, err := parsePort(t.key, p.names) // text after the port is ignored, as in ovs-ofctl
+	no, err := parsePort(t.key, p.names) // as in ovs-ofctl, a value behind the port is ignored
 	if err != nil {
 		return Action{}, wrong(t.text, "a port or an action such as output, drop, set_field, push_vlan, goto_table or normal")
 	}
@@ -223,7 +223,7 @@ func parseSubfieldOf(text string, tlvs *TLVMap) (Subfield, bool) {
 }
 
 func parseBit(s string) (int, bool) {
-	n, err := strconv.ParseInt(s, 10, 16) // a sign is allowed: -0 is 0
+	n, err := strconv.ParseInt(s, 10, 16) // as in ovs-ofctl, -0 is valid
 	return int(n), err == nil && n >= 0
 }
 

@@ -25,7 +25,8 @@ func init() {
 		encode: (*actionEncoder).appendQueue, whole: true})
 }
 
-// The actions set_queue, pop_queue and enqueue (ovs-actions(7), "Queues"): text and wire.
+// This file has the actions set_queue, pop_queue and enqueue in text and on the wire (ovs-actions(7),
+// "Queues").
 
 // Parsing
 

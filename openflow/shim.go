@@ -37,8 +37,8 @@ func init() {
 	}
 }
 
-// The actions on MPLS and PBB headers (ovs-actions(7), "MPLS"; OpenFlow 1.3, 5.12): text and
-// wire. Package xlate executes them.
+// This file has the actions on MPLS and PBB headers in text and on the wire (ovs-actions(7), "MPLS"; OpenFlow
+// 1.3, 5.12). Package xlate executes them.
 
 // Parsing
 

@@ -22,7 +22,8 @@ func init() {
 		nicira: map[uint16]niciraRow{nxExit: {6, decodeBare(ActExit)}}})
 }
 
-// The actions push, pop and exit (ovs-actions(7), "The push and pop actions"): text and wire.
+// This file has the actions push, pop and exit in text and on the wire (ovs-actions(7), "The push and pop
+// actions").
 
 func (p *actionParser) push(t token) (Action, error) {
 	src, ok := parseSubfieldOf(t.value, tlvsOf(p.names))

@@ -12,9 +12,9 @@ import (
 	"weft/flowtable"
 )
 
-// The fields tun_metadata0 to tun_metadata63. The TLV map of the bridge gives a field its
-// length and its place in a Flow. So functions need the map to parse, format, encode or
-// decode such a field.
+// This file has the fields tun_metadata0 to tun_metadata63, which stand for Geneve options. The TLV map of a
+// bridge gives a field its length and its place in a Flow. So functions need the map to parse, format, encode
+// or decode such a field.
 
 func addTLVFields() {
 	for n := range TLVFields {
@@ -392,7 +392,8 @@ func (p *actionParser) deleteField(t token) (Action, error) {
 // tunFlagNames are the names of the bits of tun_flags.
 var tunFlagNames = []string{"oam"}
 
-// parseTunFlags parses +oam, -oam, oam and numbers.
+// parseTunFlags parses a match on tun_flags. The forms +oam and -oam compare the bit, oam compares all bits.
+// The text may also be a number, with or without a mask.
 func parseTunFlags(text string) (v, mask Value128, err error) {
 	bad := wrong(text, "+oam, -oam, oam or a number of 1 bit for tun_flags")
 	number, maskText, masked := strings.Cut(text, "/")

@@ -36,7 +36,7 @@ type TLVMapping struct {
 	Field uint16
 }
 
-// String returns the mapping in the text of add-tlv-map.
+// String returns the mapping in the syntax of ovs-ofctl's add-tlv-map.
 func (m TLVMapping) String() string {
 	return fmt.Sprintf("{class=%#x,type=%#x,len=%d}->tun_metadata%d", m.Class, m.Type, m.Len, m.Field)
 }

@@ -186,7 +186,7 @@ func parseUint(s string, limit uint64) (uint64, bool) {
 }
 
 // parseDecimal parses a decimal number that is at most limit. It does not accept hexadecimal or octal
-// numbers, as ovs-ofctl for ports and tables.
+// numbers. Neither does ovs-ofctl for ports and tables.
 func parseDecimal(s string, limit uint64) (uint64, bool) {
 	v, err := strconv.ParseUint(strings.TrimPrefix(s, "+"), 10, 64)
 	return v, err == nil && v <= limit

@@ -39,8 +39,8 @@ func NewGroup(g Group, fieldIDs []FieldID) (Group, error) {
 	return g, nil
 }
 
-// HashedFields returns the fields that the group hashes to select a bucket. It returns nil if the group does
-// not name any. The caller must not change the slice.
+// HashedFields returns the fields that the group hashes to select a bucket. The slice is empty if the group
+// names none. The caller must not change it.
 func (g *Group) HashedFields() []FieldID { return g.hashed }
 
 // AppendFieldArray appends the fields that a group hashes, each with a mask of all bits, in the format of the

@@ -74,7 +74,8 @@ func planHost(oldState, newState *hostFile, names hostPorts, prune bool) (*hostP
 	return p, nil
 }
 
-// bridge returns the bridge with this name, or nil. The first bridge is not among the bridges it searches.
+// bridge returns the bridge with this name, or nil. It does not find the first bridge, which has no
+// hostBridge.
 func (f *hostFile) bridge(name string) *hostBridge {
 	i := slices.IndexFunc(f.Bridges, func(b hostBridge) bool { return b.Name == name })
 	if i < 0 {

@@ -69,8 +69,7 @@ type tableSetting struct {
 	Evict bool `toml:"evict,omitempty" json:"evict,omitempty"`
 }
 
-// trackSettings has the settings of connection tracking that the verbs beginning with
-// ct- change.
+// trackSettings has the settings of connection tracking, which verbs such as ct-set-limits change.
 type trackSettings struct {
 	MaxConnections uint32            `toml:"max-connections" json:"max_connections"`
 	DefaultLimit   uint32            `toml:"default-limit" json:"default_limit"`

@@ -11,9 +11,9 @@ import (
 	"weft/cmd/manpage"
 )
 
-// nouns are the kinds of objects of a switch, with their verbs: weft flow add. Each verb has a word from
-// ovs-ofctl, ovs-vsctl, ovs-dpctl or ovs-appctl that does the same: weft add-flow. Users may type either. The
-// nouns of weft-central, such as net, host and port, are in central*.go.
+// nouns are the kinds of objects of a switch, with their verbs, as in "weft flow add". Each verb has a word
+// from ovs-ofctl, ovs-vsctl, ovs-dpctl or ovs-appctl that does the same, as in "weft add-flow". Users may
+// type either. The nouns of weft-central, such as net, host and port, are in central*.go.
 var nouns = []struct {
 	name, short string
 	verbs       []nounVerb
