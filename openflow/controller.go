@@ -30,7 +30,7 @@ type Controller struct {
 	ID       uint16
 	Reason   string // "" means action
 	Userdata string // raw bytes
-	Pause    bool   // the translation waits for the controller's message NXT_RESUME, see xlate/pause.go
+	Pause    bool   // ends the translation; the controller's NXT_RESUME continues it, see xlate/pause.go
 	Meter    uint32 // number of the meter that limits the frames; 0: MeterController, if there is one
 }
 

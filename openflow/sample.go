@@ -35,7 +35,7 @@ type SampleSpec struct {
 	// DomainSrc and PointSrc replace Domain and Point by values from the frame, unless their Field is FNone. They
 	// have at most 32 bits.
 	DomainSrc, PointSrc Subfield
-	Port                uint32 // sampling port: the port that the report names; PortNone: none
+	Port                uint32 // sampling port, which the report names as output port; PortNone: none
 	Direction           uint8  // SampleIngress, SampleEgress, or 0 if the action names none
 }
 

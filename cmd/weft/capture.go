@@ -156,8 +156,8 @@ func (c *command) captureLine(f *api.Captured) error {
 	return err
 }
 
-// traceLive prints how the switch processes the frames that match, at most "limit" frames; 0: no limit. It ends
-// earlier if the user presses Ctrl-C.
+// traceLive prints how the switch processes the frames that match, at most "limit" frames; 0: no limit. It
+// ends earlier if the user presses Ctrl-C.
 func (c *command) traceLive(errs io.Writer, match string, limit int) error {
 	client, err := c.client()
 	if err != nil {
