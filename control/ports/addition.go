@@ -12,19 +12,20 @@ import (
 	"weft/engine"
 )
 
-// An engine that ends while a port is added is rarely the port's fault. The port keeps its open
-// device then, and the addition waits for the next engine, which gets the port like all others.
+// If the engine ends while a port is added, the port is rarely the cause. So the port keeps its open
+// device, and the addition waits for the next engine, which gets the port like all others.
 
 const (
-	// nextEngineTimeout is how long the addition of a port waits for the next engine. A busy
-	// machine may need seconds to start one. After it the port is deleted again.
+	// nextEngineTimeout is how long the addition of a port waits for the next engine. A busy machine may
+	// need seconds to start one. After the timeout the port is deleted again.
 	nextEngineTimeout = 30 * time.Second
-	// nextEngineInterval is the interval at which a waiting addition looks for it.
+	// nextEngineInterval is the interval at which a waiting addition checks whether an engine has its
+	// port.
 	nextEngineInterval = 20 * time.Millisecond
 )
 
-// attachFirst passes a new port's device to the engine. If the engine ends meanwhile, interrupted
-// is true, and the next engine gets the port.
+// attachFirst passes a new port's device to the engine. If the engine ends meanwhile, interrupted is
+// true, err is nil, and the next engine gets the port.
 func (p *switchPort) attachFirst() (interrupted bool, err error) {
 	if err = p.driver.attach(false); errors.Is(err, engine.ErrGone) {
 		p.fail(err)
@@ -33,7 +34,8 @@ func (p *switchPort) attachFirst() (interrupted bool, err error) {
 	return false, err
 }
 
-// completeAddition waits until the next engine has a new port, and describes the port.
+// completeAddition waits until the next engine has a new port, and describes the port. If no engine gets
+// the port in time, it deletes the port and returns the reason as an error.
 func (ps *Ports) completeAddition(p *switchPort) (api.Port, error) {
 	ps.log.Info("a new port waits for the next engine", "port", p.saved.Name)
 	ps.awaitAttachment(p)

@@ -8,31 +8,33 @@ import (
 	"weft/openflow/xlate"
 )
 
-// The administrative state of a port, as ovs-ofctl mod-port sets it. It is an option, so
-// that it is saved, exported and applied like others.
+// The administrative state of a port, as mod-port of ovs-ofctl sets it. The state consists of two
+// options, so that it is saved, exported and applied like other options.
 
-// adminOptions are options of all ports but uplinks, whose device the kernel keeps.
+// adminOptions are options of all ports except uplinks. The kernel owns an uplink's device, and ip link
+// sets its state.
 var adminOptions = optionTable{
 	// admin=down: the port neither takes frames nor sends any.
 	"admin": {check: oneOf("up", "down")},
-	// flood=off: normal and flood do not flood to the port.
+	// flood=off: the actions normal and flood do not flood frames to the port.
 	"flood": {check: oneOf("on", "off")},
 }
 
-// usualValues has the values that equal the absence of an option.
+// usualValues maps options to the values that mean the same as leaving the option out.
 var usualValues = map[string]string{"admin": "up", "flood": "on", "weight": "1"}
 
 func fillAdmin(info *xlate.PortInfo, values map[string]string) {
 	info.Off, info.NoFlood = values["admin"] == "down", values["flood"] == "off"
 }
 
-// adminDown is the detail of a port with admin=down.
+// adminDown is what the API shows as the detail of a port with admin=down.
 const adminDown = "down by admin=down"
 
-// Admin is the administrative state of a port.
+// Admin is the administrative state of a port: OpenFlow's OFPPC_PORT_DOWN and OFPPC_NO_FLOOD.
 type Admin struct{ Down, NoFlood bool }
 
-// SetAdmin changes the administrative state of a port.
+// SetAdmin sets the options admin= and flood= of a port. It refuses uplinks, whose device the kernel
+// keeps.
 func (ps *Ports) SetAdmin(name string, set Admin) error {
 	return ps.configuration.Update(func(tx *change.Tx) error {
 		if p := ps.portByName(name); p != nil && p.info.Kind == xlate.PortUplink {

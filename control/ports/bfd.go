@@ -26,8 +26,8 @@ import (
 const (
 	bfdInterval   = 200 // milliseconds
 	bfdMultiplier = 4
-	// minBFDInterval is the shortest interval in milliseconds. The datapath's rate limit
-	// of sessions depends on it.
+	// minBFDInterval is the shortest interval in milliseconds. The datapath's rate limit for BFD packets
+	// relies on it.
 	minBFDInterval = 50
 )
 
@@ -52,7 +52,7 @@ func absolutePath(value string) string {
 	return ""
 }
 
-// checkBFD checks the BFD options of a tunnel port against its other options.
+// checkBFD refuses BFD options that lack another option, and BFD on a port without listed remotes.
 func checkBFD(values map[string]string) error {
 	for _, key := range []string{"bfd_min_tx", "bfd_min_rx", "bfd_mult", "bfd_one_hop", "bfd_auth", "bfd_key_file", "bfd_key_id"} {
 		if values[key] != "" && values["bfd"] != "on" {
@@ -72,7 +72,7 @@ func checkBFD(values map[string]string) error {
 	return nil
 }
 
-// bfdConfig returns the configuration of the port's sessions. ok is false without BFD.
+// bfdConfig returns the configuration of the port's BFD sessions. ok is false if the port has no BFD.
 func bfdConfig(values map[string]string) (c bfd.Config, ok bool) {
 	number := func(key string, missing int) int {
 		if n, err := strconv.Atoi(values[key]); err == nil { // the option table has checked the value
@@ -86,8 +86,8 @@ func bfdConfig(values map[string]string) (c bfd.Config, ok bool) {
 	}, values["bfd"] == "on"
 }
 
-// readBFDAuth returns the authentication of a port's sessions. If the key cannot be read, it
-// returns an authentication that no remote has.
+// readBFDAuth returns the authentication of a port's sessions. If the key file cannot be read, it
+// returns the error and a random key, so that no remote can authenticate.
 func readBFDAuth(values map[string]string) (a bfd.Auth, err error) {
 	kind, ok := bfdAuthTypes[values["bfd_auth"]]
 	if !ok {
@@ -125,7 +125,7 @@ func readBFDKey(path string) ([]byte, error) {
 	return key, nil
 }
 
-// bfdSessions returns the sessions of all remotes of ports with BFD.
+// bfdSessions returns a BFD session for each of the remotes whose port has bfd=on.
 func (ps *Ports) bfdSessions(_ *change.Tx, remotes []underlay.Tunnel) (list []underlay.Session) {
 	for _, t := range remotes {
 		p := ps.byNumber[t.Port]
@@ -139,7 +139,8 @@ func (ps *Ports) bfdSessions(_ *change.Tx, remotes []underlay.Tunnel) (list []un
 	return list
 }
 
-// describeBFD describes a session for the API; nil: the remote has none.
+// describeBFD describes a session for the API. It returns nil if s is nil: the remote then has no
+// session.
 func describeBFD(s *underlay.BFDState) *api.BFD {
 	if s == nil {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"weft/control/watchdog"
 )
 
-// Blame logs a hang of the engine. For a while, new engines do not get the ports on
-// which the engine hung.
+// Blame logs a hang of the engine, and holds back the ports on which the engine hung: new engines do
+// not get these ports for a while. It ends the sessions of guests behind such ports.
 func (ps *Ports) Blame(tx *change.Tx, h *watchdog.Hang) {
 	reason := h.Text(func(number uint32) string { return ps.portNameOf(tx, number) })
 	ps.log.Error("the engine hangs, replacing it", "why", reason)
@@ -36,8 +36,8 @@ func (ps *Ports) portNameOf(_ *change.Tx, number uint32) string {
 	return fmt.Sprint(number)
 }
 
-// isForeign reports whether the port's memory belongs to another process (a guest's), which can
-// delay accesses to it.
+// isForeign reports whether the port's frames are in memory of another process: a guest, which can delay
+// the worker's accesses to it.
 func (ps *Ports) isForeign(_ *change.Tx, number uint32) bool {
 	p := ps.byNumber[number]
 	return p != nil && p.kind == kindVhost
@@ -46,6 +46,6 @@ func (ps *Ports) isForeign(_ *change.Tx, number uint32) bool {
 // Held returns the reason why a port is held back from engines after hangs, or nil.
 func (ps *Ports) Held(number uint32) error { return ps.suspects.Held(number, time.Now()) }
 
-// MemoryFiles returns duplicates of the descriptors of the files in which a port's memory is; none for
-// kernel devices. The caller closes them. It needs no lock of the caller.
+// MemoryFiles returns duplicates of the descriptors of a port's guest memory files. The caller closes
+// them. A port of a kernel device has none. The caller needs no lock.
 func (ps *Ports) MemoryFiles(port uint32) []int { return ps.sessions.files(port) }

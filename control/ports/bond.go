@@ -17,12 +17,12 @@ import (
 	"weft/openflow/xlate"
 )
 
-// kindBond is a port of several members: the ports of its bridge with bond=NAME. It has no device.
-// Package bond decides which members send; this file gives it the links and shows the result to
-// translations.
+// kindBond is the type of a bond. Its members are the ports of the same bridge with the option
+// bond=NAME. A bond has no device. Package bond decides which members send. This file tells package bond
+// which links are up, and puts the decision into the view that translations read.
 const kindBond = "bond"
 
-// bondOption names the bond of a member.
+// bondOption names the bond that a port is a member of.
 const bondOption = "bond"
 
 var memberBond = option{check: peerBond}
@@ -49,8 +49,8 @@ func init() {
 
 const (
 	maxBondDelay = 600_000 // milliseconds
-	// absentBond is the number of a member's bond that does not exist. The member then forwards
-	// nothing, because several ports to one switch are a loop.
+	// absentBond is the bond number of a member whose bond does not exist. The member then forwards
+	// nothing, because several forwarding ports to one switch form a loop.
 	absentBond = ^uint32(0)
 )
 
@@ -61,7 +61,7 @@ func peerBond(value string) string {
 	return ""
 }
 
-// joinBonds gives members their bond, and bonds the state for translations.
+// joinBonds sets the bond number in each member's info, and each bond's present state for translations.
 func (ps *Ports) joinBonds(*change.Tx) {
 	states, speaking := map[string]*bond.Bond{}, map[uint32]bool{}
 	for _, p := range ps.byNumber {
@@ -96,7 +96,8 @@ func (ps *Ports) joinBonds(*change.Tx) {
 	}
 }
 
-// stepBond brings a bond to the present links. It reports whether other members send now.
+// stepBond passes the present links of a bond's members to package bond, and LACP's decisions if the
+// bond has LACP. It reports whether the members that send have changed.
 func (ps *Ports) stepBond(p *switchPort) (changed bool) {
 	s := ps.bonds[p.saved.Name]
 	var links []bond.Link
@@ -114,14 +115,14 @@ func (ps *Ports) stepBond(p *switchPort) (changed bool) {
 			config.Primary = m.saved.Number
 		}
 	}
-	aggregated := false // LACP decides which members carry frames
+	aggregated := false // true if LACP decides which members carry frames
 	if speaksLACP(p.values) {
 		ps.aggregations.follow(p.saved.Number, p.saved.Name, lacpConfig(p.values), members)
 		usable, negotiated := ps.aggregations.state(p.saved.Number)
 		for i := range links {
 			links[i].Up = links[i].Up && usable[links[i].Number]
 		}
-		config.UpDelay, config.DownDelay = 0, 0 // the partner waits no longer than LACP
+		config.UpDelay, config.DownDelay = 0, 0 // LACP waits in place of the bond's delays
 		if aggregated = negotiated || p.values["lacp_fallback_ab"] != "on"; !aggregated {
 			config.Mode = bond.ActiveBackup
 		}
@@ -151,7 +152,8 @@ func (ps *Ports) stepBond(p *switchPort) (changed bool) {
 	return changed
 }
 
-// showBond gives translations the state of a bond. It reports whether it differs from the last one.
+// showBond stores the state of a bond in the port's info, for the next view. It reports whether the
+// state has changed.
 func (ps *Ports) showBond(p *switchPort, s *bond.Bond, state *xlate.Bond) (changed bool) {
 	changed = p.info.Members == nil || *p.info.Members != *state
 	p.info.Members = state
@@ -163,11 +165,11 @@ func (ps *Ports) showBond(p *switchPort, s *bond.Bond, state *xlate.Bond) (chang
 	return changed
 }
 
-// describeBond returns the state of a bond.
+// describeBond returns the state of a bond for the API, or nil if the bond is new and in no view.
 func (ps *Ports) describeBond(p *switchPort) *api.Bond {
 	s := ps.bonds[p.saved.Name]
 	if s == nil {
-		return nil // not in a view yet
+		return nil // the commit has made no view with the bond yet
 	}
 	name := func(number uint32) string {
 		if m := ps.byNumber[number]; m != nil {
@@ -183,8 +185,8 @@ func (ps *Ports) describeBond(p *switchPort) *api.Bond {
 	return a
 }
 
-// ChangeBond calls apply with the state of a bond and the number of one of its members, and then
-// puts the result in force. apply returns why it cannot, or "".
+// ChangeBond calls apply with the state of a bond and the number of one of its members, and then makes a
+// new view from the result. apply returns the reason why it refuses, or "".
 func (ps *Ports) ChangeBond(name, member string, apply func(b *bond.Bond, number uint32) (trouble string)) error {
 	return ps.configuration.Update(func(tx *change.Tx) error {
 		p, m := ps.portByName(name), ps.portByName(member)

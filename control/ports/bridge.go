@@ -9,8 +9,8 @@ import (
 	"weft/control/usererr"
 )
 
-// bridgeOption names the bridge of a port that takes part in flows. Without it, the port
-// is in the first bridge. An uplink is in no bridge: its frames arrive at tunnel ports.
+// bridgeOption names the bridge of a port. A port without the option is in the first bridge. An uplink
+// is in no bridge, because the frames of its tunnels arrive at tunnel ports.
 const bridgeOption = "bridge"
 
 var bridgeOptions = optionTable{bridgeOption: {check: func(value string) string {
@@ -20,7 +20,7 @@ var bridgeOptions = optionTable{bridgeOption: {check: func(value string) string 
 	return ""
 }}}
 
-// bridgeNumber returns the number of a port's bridge.
+// bridgeNumber returns the number of the bridge that the options name, or an error if it does not exist.
 func (ps *Ports) bridgeNumber(values map[string]string) (uint8, error) {
 	name := values[bridgeOption]
 	if name == "" {
@@ -32,8 +32,8 @@ func (ps *Ports) bridgeNumber(values map[string]string) (uint8, error) {
 	return 0, usererr.Errorf("bridge=%s: no such bridge; expected one of list-br, or add-br first", name)
 }
 
-// withoutFirst removes bridge= of the first bridge from a port's options, so that the port
-// stays in the first bridge when weftd --name gives this bridge another name.
+// withoutFirst removes bridge= from a port's options if it names the first bridge. So the port stays in
+// the first bridge when weftd --name gives this bridge another name.
 func (ps *Ports) withoutFirst(options []string) []string {
 	return slices.DeleteFunc(slices.Clone(options), func(word string) bool {
 		name, is := strings.CutPrefix(word, bridgeOption+"=")

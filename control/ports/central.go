@@ -15,17 +15,17 @@ import (
 	"weft/port"
 )
 
-// This file has the ports and the tunnel that weft-central declares. weft-central's
-// agent saves the declarations.
+// This file has the tunnel that weft-central declares, and the assignment of ports to its networks.
+// weft-central's agent (control/agent) saves the declarations.
 
-// CentralPort is the reserved name of the tunnel to the other hosts of weft-central.
+// CentralPort is the reserved name of the tunnel port to the other hosts that weft-central manages.
 const CentralPort = "central"
 
-// centralNumber is the port number of weft-central's tunnel, unless another port has
-// it. A constant number keeps megaflows valid across restarts of control.
+// centralNumber is the port number of weft-central's tunnel, unless another port already has this
+// number. Megaflows contain the number, so a constant keeps them valid when control restarts.
 const centralNumber = port.MaxPorts - 1
 
-// portID is the option id=, which identifies the port to weft-central.
+// portID is the option id=, by which weft-central knows the port.
 var portID = option{check: func(value string) string {
 	if value == "" || len(value) > 255 || strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' || r == ',' }) {
 		return "1 to 255 printable characters without blanks and commas"
@@ -43,18 +43,18 @@ type Declaration struct {
 	Policy *xlate.Policy
 }
 
-// central has the declarations of weft-central. The configuration lock guards it.
+// central has what weft-central has declared for this host. The configuration lock guards it.
 type central struct {
-	loaded   bool                   // the saved ports are there
+	loaded   bool                   // Load has made the saved ports
 	endpoint netip.Addr             // local address of weft-central's tunnel; invalid: no tunnel
-	tunnel   *switchPort            // nil: there is none
+	tunnel   *switchPort            // port of the tunnel; nil: there is no tunnel
 	ports    map[string]Declaration // by port name; the port may not exist
 }
 
-// Declare assigns ports to networks of weft-central. declared has the declarations by
-// port name; nil removes a port from its network. A declaration also applies to a port
-// that is added later. If endpoint is valid, it is the local address of the tunnel. An
-// error concerns only the endpoint.
+// Declare assigns ports to networks of weft-central. declared has the declarations by port name; a nil
+// entry removes the port from its network. A declaration also applies to a port that is added later.
+// endpoint is the local address of the tunnel; if it is invalid, the tunnel does not change. The
+// returned error concerns only the tunnel; the assignments are made.
 func (ps *Ports) Declare(tx *change.Tx, endpoint netip.Addr, declared map[string]*Declaration) error {
 	c, changed := &ps.central, false
 	if c.ports == nil {
@@ -78,7 +78,7 @@ func (ps *Ports) Declare(tx *change.Tx, endpoint netip.Addr, declared map[string
 	if endpoint.IsValid() {
 		c.endpoint = endpoint
 	}
-	if !c.loaded { // Load makes the tunnel and the view
+	if !c.loaded { // Load will make the tunnel and the view
 		return nil
 	}
 	if changed {
@@ -103,8 +103,8 @@ func (d *Declaration) equal(o *Declaration) bool {
 	})
 }
 
-// declaredInfo returns the data of a port for translation. If the port is declared, the
-// declaration replaces the options vni=, mac= and addresses=.
+// declaredInfo returns what translations read about a port. A declaration of weft-central replaces the
+// options vni=, mac= and addresses=.
 func (ps *Ports) declaredInfo(p *switchPort) xlate.PortInfo {
 	info := p.info
 	if d, ok := ps.central.ports[p.saved.Name]; ok && info.Kind == xlate.PortNormal && info.Bridge == 0 && p.kind != kindLocal {
@@ -113,7 +113,7 @@ func (ps *Ports) declaredInfo(p *switchPort) xlate.PortInfo {
 	return info
 }
 
-// setTunnel makes weft-central's tunnel for the present endpoint, in place of the tunnel of an earlier
+// setTunnel opens weft-central's tunnel at the declared endpoint, and replaces a tunnel at an earlier
 // endpoint. If changed is true, the caller makes a new view and updates what depends on it.
 func (ps *Ports) setTunnel(tx *change.Tx) (changed bool, err error) {
 	c := &ps.central
@@ -129,7 +129,7 @@ func (ps *Ports) setTunnel(tx *change.Tx) (changed bool, err error) {
 			return false, err
 		}
 	}
-	delete(ps.byNumber, number) // the old tunnel, which does not exclude the new one
+	delete(ps.byNumber, number) // lets the conflict check pass, because the new tunnel replaces this one
 	p, err := ps.openTunnel(number)
 	if err != nil {
 		if old != nil {
@@ -146,7 +146,8 @@ func (ps *Ports) setTunnel(tx *change.Tx) (changed bool, err error) {
 	return true, nil
 }
 
-// openTunnel makes a tunnel with this number for the present endpoint.
+// openTunnel opens weft-central's tunnel port under the given number. It does not add it to the set of
+// ports.
 func (ps *Ports) openTunnel(number uint32) (*switchPort, error) {
 	options := []string{"type=" + kindVXLAN, "vni=flow", "remote=flow", "local=" + ps.central.endpoint.String()}
 	p, err := ps.newPort(store.Port{Number: number, Name: CentralPort, Options: options})
@@ -174,7 +175,7 @@ func (ps *Ports) CentralTrouble() (reason string) {
 	return reason
 }
 
-// Numbers returns the numbers of all ports, by name.
+// Numbers returns the data-path numbers of all ports, by port name.
 func (ps *Ports) Numbers(*change.Tx) map[string]uint32 {
 	numbers := make(map[string]uint32, len(ps.byNumber))
 	for no, p := range ps.byNumber {
@@ -183,11 +184,11 @@ func (ps *Ports) Numbers(*change.Tx) map[string]uint32 {
 	return numbers
 }
 
-// Guest is a port that weft-central may declare.
+// Guest is a port that weft-central may assign to a network.
 type Guest struct {
 	Name, ID string
 	Up       bool
-	// Added is a number that changes when the port is deleted and added again.
+	// Added differs between a deleted port and a port that is added later under the same name.
 	Added uint64
 }
 

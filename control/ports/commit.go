@@ -9,18 +9,18 @@ import (
 	"weft/control/change"
 )
 
-// This file has the ports' part in a transaction. Additions, changes and deletions alter the set
-// at once. The commit makes one view of it, attaches the new ports, saves, and closes the ports
-// that have left.
+// This file has the work of this package in a transaction. Additions, changes and deletions alter the
+// set of ports at once. The commit then makes a single new view of the set, attaches the new ports,
+// saves them, and closes the devices of deleted ports.
 
-// changes is what a transaction has changed in the set of ports.
+// changes records what a transaction has changed in the set of ports, for the stages of its commit.
 type changes struct {
-	moved     bool     // ports have come, left or changed, more than their liveness
+	moved     bool     // ports were added, deleted or changed; a change of liveness alone does not count
 	forgotten []uint32 // ports whose learned addresses are forgotten after the next view
 	dropped   []uint32 // ports whose tunnel templates are dropped after the next view
 	entered   []*entry
-	closing   []*switchPort // have left, and are not closed yet
-	// interrupted means that the engine has ended while it was to attach a port.
+	closing   []*switchPort // deleted ports whose devices are still open
+	// interrupted means that the engine ended while the commit attached a port.
 	interrupted bool
 }
 
@@ -28,17 +28,17 @@ type changes struct {
 // or save the port.
 type entry struct {
 	number    uint32
-	added     uint64 // of the port, because another one may have its number by now
+	added     uint64 // the port's field "added", because another port may have the number by now
 	onFailure func(error)
 }
 
-// replaced notes that the port with this number has other options.
+// replaced records that the options of the port with this number have changed.
 func (c *changes) replaced(number uint32) {
 	c.forgotten, c.dropped = append(c.forgotten, number), append(c.dropped, number)
 }
 
-// changeOne makes one change of a port in a transaction of its own, and describes the port. If the
-// engine has ended while the port was added, it waits until the next engine has the port.
+// changeOne changes one port in a transaction of its own, and describes the port. If the engine ends
+// while a new port is attached, changeOne waits until the next engine has the port.
 func (ps *Ports) changeOne(one func(tx *change.Tx, onFailure func(error)) (*switchPort, error)) (described api.Port, err error) {
 	var p *switchPort
 	var failure error
@@ -68,8 +68,8 @@ func (ps *Ports) changeOne(one func(tx *change.Tx, onFailure func(error)) (*swit
 	return described, nil
 }
 
-// touch returns the changes of a transaction. The commit makes a new view of the ports, and updates
-// everything that depends on it.
+// touch records in the transaction that ports were added, deleted or changed. The commit then makes a
+// new view of the ports, and updates the tunnels and megaflows that depend on it.
 func (ps *Ports) touch(tx *change.Tx) *changes {
 	c := ps.look(tx)
 	c.moved = true
@@ -77,17 +77,18 @@ func (ps *Ports) touch(tx *change.Tx) *changes {
 	return c
 }
 
-// look returns the changes of a transaction. The commit makes a new view of the ports.
+// look returns what the transaction has changed so far, and makes the commit build a new view of the
+// ports.
 func (ps *Ports) look(tx *change.Tx) *changes {
 	c := change.State[changes](tx, ps)
 	tx.At(change.Show, ps, func() error { ps.show(tx, c); return nil })
 	return c
 }
 
-// show makes a new view of the ports. If ports have come, left or changed, it updates everything that
-// depends on the view, except the megaflows.
+// show makes a new view of the ports. If ports were added, deleted or changed, it updates everything
+// that depends on the view, except the megaflows.
 func (ps *Ports) show(tx *change.Tx, c *changes) {
-	ps.updateView(tx) // after this call, nothing is learned on ports that have left, or by old options
+	ps.updateView(tx) // now no address is learned on a deleted port or by old options
 	for _, number := range c.forgotten {
 		ps.pipeline.Addresses().Forget(number)
 	}
@@ -101,7 +102,8 @@ func (ps *Ports) show(tx *change.Tx, c *changes) {
 	}
 }
 
-// enterPort puts a new port with an open device and empty statistics into the set.
+// enterPort adds a port with an open device to the set, clears its statistics, and lets the commit
+// attach it.
 func (ps *Ports) enterPort(tx *change.Tx, p *switchPort, onFailure func(error)) {
 	ps.additions++
 	p.added, p.fresh = ps.additions, true
@@ -115,8 +117,8 @@ func (ps *Ports) enterPort(tx *change.Tx, p *switchPort, onFailure func(error)) 
 	tx.Undo(func(cause error) { ps.takeBack(tx, e, cause) })
 }
 
-// attachEntered attaches the ports that a transaction has added. A port that cannot be attached
-// leaves the set.
+// attachEntered passes the ports that a transaction has added to the engine. It removes a port that
+// cannot be attached from the set.
 func (ps *Ports) attachEntered(tx *change.Tx, c *changes) {
 	list := c.entered
 	c.entered = nil
@@ -143,7 +145,7 @@ func (ps *Ports) attachEntered(tx *change.Tx, c *changes) {
 	}
 }
 
-// entered returns the port of an entry, or nil if it is not in the set.
+// entered returns the port of an entry, or nil if the port is no longer in the set.
 func (ps *Ports) entered(e *entry) *switchPort {
 	if p := ps.byNumber[e.number]; p != nil && p.added == e.added {
 		return p
@@ -151,7 +153,7 @@ func (ps *Ports) entered(e *entry) *switchPort {
 	return nil
 }
 
-// takeBack takes a port that could not be added out of the set.
+// takeBack removes a new port from the set because attaching or saving it failed.
 func (ps *Ports) takeBack(tx *change.Tx, e *entry, cause error) {
 	if p := ps.entered(e); p != nil {
 		p.fresh = true
@@ -160,12 +162,12 @@ func (ps *Ports) takeBack(tx *change.Tx, e *entry, cause error) {
 	}
 }
 
-// delete deletes a port. If the transaction cannot be saved, the port stays.
+// delete deletes a port. If the transaction cannot be saved, the port is put back.
 func (ps *Ports) delete(tx *change.Tx, p *switchPort) {
 	c := ps.leave(tx, p)
 	ps.store.DeletePort(tx, p.saved.Number)
 	tx.Undo(func(error) {
-		if i := slices.Index(c.closing, p); i >= 0 { // otherwise it is closed already
+		if i := slices.Index(c.closing, p); i >= 0 { // else the port is closed already
 			c.closing = slices.Delete(c.closing, i, i+1)
 			ps.byNumber[p.saved.Number] = p
 			ps.touch(tx)
@@ -173,7 +175,7 @@ func (ps *Ports) delete(tx *change.Tx, p *switchPort) {
 	})
 }
 
-// leave takes a port out of the set. The commit closes it.
+// leave removes a port from the set. The commit closes the port's device.
 func (ps *Ports) leave(tx *change.Tx, p *switchPort) *changes {
 	delete(ps.byNumber, p.saved.Number)
 	c := ps.touch(tx)
@@ -189,8 +191,8 @@ func (ps *Ports) leave(tx *change.Tx, p *switchPort) *changes {
 	return c
 }
 
-// settle closes the ports that the transaction has deleted, because a new port may need a number
-// or a device of theirs. Then they stay deleted even if the transaction cannot be saved.
+// settle closes the ports that the transaction has deleted so far, because a new port may need the
+// number or the device of one of them. These deletions stay even if the transaction cannot be saved.
 func (ps *Ports) settle(tx *change.Tx) {
 	if c := change.State[changes](tx, ps); len(c.closing) > 0 {
 		tx.Settle()

@@ -12,7 +12,7 @@ func (ps *Ports) conflict(p *switchPort) error {
 		return err
 	}
 	for number, o := range ps.byNumber {
-		if number == p.saved.Number { // p replaces it
+		if number == p.saved.Number { // p replaces the port that has its number
 			continue
 		}
 		if o.saved.Name == p.saved.Name {
@@ -79,8 +79,8 @@ func checksumConflict(p, o *switchPort) error {
 		tap.saved.Name, dev, xdp.saved.Name, tap.saved.Name, xdp.saved.Name)
 }
 
-// isUplink reports whether the port is an uplink of any kind. Two uplinks on one device would
-// both receive each datagram of a tunnel, or the XDP program of one would take all of them.
+// isUplink reports whether the port is an uplink of any kind. Two uplinks on one device conflict: both
+// would receive each datagram of a tunnel, or the XDP program of one would take them all.
 func (p *switchPort) isUplink() bool { return p.info.Kind == xlate.PortUplink }
 
 // exclusive has, for each kind of port, the options whose values must differ between

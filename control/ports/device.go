@@ -27,7 +27,7 @@ func init() {
 			"id":        portID,
 			"mac":       boundMACs,
 			"addresses": boundAddresses,
-			// offload=on runs known flows to other devices in the kernel.
+			// offload=on lets the kernel forward known flows from this device to other devices.
 			"offload": {value: "off", check: oneOf("on", "off")},
 		},
 		make: func(c portContext) portDriver {
@@ -68,7 +68,7 @@ func (p *packetPort) statusOfAll() portStatus {
 	return st
 }
 
-// linkIndex returns the index of the port's device; 0: it has none now.
+// linkIndex returns the interface index of the port's device, or 0 if the port has no device now.
 func (p *packetPort) linkIndex() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,7 +78,7 @@ func (p *packetPort) linkIndex() int {
 	return p.uplink.Index()
 }
 
-// mtu implements mtuReader.
+// mtu implements mtuReader: it returns the MTU that the device has now.
 func (p *packetPort) mtu() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -26,14 +26,15 @@ type portDriver interface {
 	// open makes the device of the port. If device is not nil, open takes over this
 	// device of an earlier control process and owns its descriptors.
 	open(device *engine.Kept) error
-	// attach passes a ready device to the engine. resume means that a killed engine
-	// used the device before.
+	// attach passes an open device to the engine. resume means that a killed engine used the device
+	// before, so that the rings may be in use.
 	attach(resume bool) error
-	// fault handles a device that the workers have stopped using, for the given reason.
-	// If it returns false, the caller opens the device again.
+	// fault is called after the workers have stopped using the device, for the given reason. It returns
+	// true if the driver handles this itself; otherwise the caller closes the device, and retryPorts
+	// opens it again.
 	fault(reason string) (mended bool)
-	// network is called after links, addresses or tunnel endpoints have changed.
-	// endpoints are the present ones.
+	// network is called after links, addresses or tunnel endpoints of the host have changed. endpoints
+	// has all present local endpoints of tunnels.
 	network(endpoints []netip.AddrPort)
 	status() portStatus
 	// close detaches the device and frees the resources that open has made.
@@ -46,12 +47,12 @@ type portStatus struct{ state, detail, mode, reason string }
 // States of a port.
 const (
 	StateUp      = "up"
-	stateDown    = "down"    // the device exists but does not forward
+	stateDown    = "down"    // the device exists but forwards no frames
 	stateWaiting = "waiting" // waits for a guest
-	stateFailed  = "failed"  // broken; control tries again
+	stateFailed  = "failed"  // no open device; control opens it again later
 )
 
-// portKind describes a type of port.
+// portKind describes one value of the option type=.
 type portKind struct {
 	options optionTable
 	kind    xlate.PortKind
@@ -62,9 +63,10 @@ type portKind struct {
 // its own file.
 var portKinds = map[string]portKind{}
 
-// allOptions returns the options of this kind of port, with the options that all ports
-// except uplinks have. Patch ports and bonds have no queues, no policing and no weight, mirrors and exporters
-// only a bridge. The frames of tunnels take the time of uplinks, so tunnels have no weight.
+// allOptions returns the options of this kind of port: its own, and those that several kinds have.
+// Uplinks have only their own. Mirrors and exporters also have the bridge's option. Patch ports and
+// bonds have no queues, no policing and no weight. Tunnels have no weight, because the time of their
+// frames counts for the uplink.
 func (k *portKind) allOptions() optionTable {
 	if k.kind == xlate.PortUplink {
 		return k.options
@@ -97,7 +99,7 @@ func kindNames() []string {
 	return names
 }
 
-// portContext gives a driver access to its port and to the daemon.
+// portContext has what a driver knows about its port, and its way to the rest of the daemon.
 type portContext struct {
 	number  uint32
 	name    string
@@ -105,33 +107,33 @@ type portContext struct {
 	values  map[string]string // options, with defaults
 	log     *slog.Logger
 	engine  Engine
-	offload *pipeline.Pipeline // runs flows between devices in the kernel
+	offload *pipeline.Pipeline // forwards flows between devices in the kernel
 	// returns the reason why a port is held back from engines; nil: it is not held back
 	held   func(number uint32) error
 	guests *vhost.MemoryPool // memory that guests have mapped
 	open   *sessions
-	// pack wraps the state of the device in the state of the port. keep stores the result
-	// in the engine. If pack is nil, keep stores the state of the device unchanged.
+	// pack wraps the device's state, together with which driver was chosen, before the method keep
+	// stores it in the engine. If pack is nil, keep stores the device's state unchanged.
 	pack      func(device []byte) ([]byte, error)
 	exporters *flowexport.Service
-	// remotes counts the watched remote endpoints of the port by state.
+	// remotes counts the remote endpoints of the port by their state.
 	remotes func(number uint32) underlay.Summary
 }
 
-// KeepKey returns the name under which the engine keeps the device of a port.
+// KeepKey returns the name under which the engine stores the device of a port for the next control
+// process.
 func KeepKey(number uint32) string { return fmt.Sprintf("port/%d", number) }
 
-// ExtrasKey returns the name under which the engine keeps further descriptors of a port's
-// device. Earlier versions refuse a device with descriptors that they do not know, and
-// ignore this name.
+// ExtrasKey returns the name under which the engine stores more descriptors of a port's device. They
+// have a name of their own because earlier versions refuse a device with descriptors that they do not
+// know, and ignore this name.
 func ExtrasKey(number uint32) string { return KeepKey(number) + "/extras" }
 
-// PartKey returns the name under which the engine keeps part n of a port's device, from 1
-// on. Part 0 is the device itself. Earlier versions ignore this name.
+// PartKey returns the name under which the engine stores part n of a port's device. n is at least 1,
+// because part 0 is stored under KeepKey. Earlier versions ignore this name.
 func PartKey(number uint32, n int) string { return fmt.Sprintf("%s/parts/%d", KeepKey(number), n) }
 
-// permitted returns an error that names the port if this process lacks a capability that
-// the port needs.
+// permitted returns an error that names the port if this process lacks the capability n.
 func (c *portContext) permitted(n privilege.Need) error {
 	if err := n.Check(); err != nil {
 		return fmt.Errorf("port %s: %w", c.name, err)
@@ -139,8 +141,8 @@ func (c *portContext) permitted(n privilege.Need) error {
 	return nil
 }
 
-// keep stores a device in the engine, so that the next control process can take it over
-// with the function open.
+// keep stores a device in the engine, so that the next control process can take it over in the driver's
+// method open.
 func (c *portContext) keep(blob []byte, fds []int) error {
 	client := c.engine.Client()
 	if client == nil {
@@ -155,9 +157,8 @@ func (c *portContext) keep(blob []byte, fds []int) error {
 	return client.Keep(KeepKey(c.number), blob, fds)
 }
 
-// keepExtras stores further descriptors of a device in the engine. The function open gets
-// them behind the descriptors of keep. If fds is empty, keepExtras deletes the stored
-// descriptors.
+// keepExtras stores more descriptors of a device in the engine. The next control process gets them after
+// the descriptors that keep has stored. If fds is empty, keepExtras deletes the stored descriptors.
 func (c *portContext) keepExtras(fds []int) error {
 	client := c.engine.Client()
 	switch {
@@ -169,7 +170,7 @@ func (c *portContext) keepExtras(fds []int) error {
 	return client.Keep(ExtrasKey(c.number), nil, fds)
 }
 
-// keepPart stores part n of a device in the engine. The function open gets it in
+// keepPart stores part n of a device in the engine. The next control process gets it in
 // engine.Kept.Parts.
 func (c *portContext) keepPart(n int, blob []byte, fds []int) error {
 	client := c.engine.Client()
@@ -182,7 +183,7 @@ func (c *portContext) keepPart(n int, blob []byte, fds []int) error {
 	return client.Keep(PartKey(c.number, n), blob, fds)
 }
 
-// forgetParts deletes parts 1 to n-1 of a device from the engine.
+// forgetParts deletes parts 1 to n-1 of a device from the engine's store.
 func (c *portContext) forgetParts(n int) {
 	client := c.engine.Client()
 	for i := 1; i < n && client != nil; i++ {

@@ -19,7 +19,7 @@ var encapOptions = optionTable{
 	"src_port": {check: portRange},
 }
 
-// trafficClass checks the option tos=. The ECN bits must be 0, because they are copied
+// trafficClass checks the option tos=. The two ECN bits must be 0, because the encapsulation copies them
 // from the inner frame.
 func trafficClass(value string) string {
 	if n, err := strconv.ParseUint(value, 0, 8); err != nil || n&3 != 0 {
@@ -45,8 +45,8 @@ func parsePortRange(value string) (base, count uint16, ok bool) {
 	return uint16(a), uint16(z - a + 1), true // the number of ports is at most 65535
 }
 
-// parseEncap parses the encap options of a tunnel. The option table has already
-// checked the values.
+// parseEncap returns the options of a tunnel's outer headers. The option table has already checked the
+// values.
 func parseEncap(values map[string]string) underlay.Encap {
 	o := underlay.Encap{Checksum: values["udp_csum"], DontFragment: values["df"] == "on", Dev: values["dev"]}
 	o.Kind = tunnelKind(values)
@@ -58,7 +58,7 @@ func parseEncap(values map[string]string) underlay.Encap {
 	if o.Kind.HasPort() {
 		return o
 	}
-	o.Checksum = "off" // over IPv6, too
+	o.Checksum = "off" // GRE has no checksum unless csum=on asks for it, over IPv6 neither
 	if values["csum"] == "on" {
 		o.Checksum = "on"
 	}
@@ -69,7 +69,7 @@ func parseEncap(values map[string]string) underlay.Encap {
 	return o
 }
 
-// encaps returns the encap options of all tunnels, by port number.
+// encaps returns the outer headers' options of all tunnels, by port number.
 func (ps *Ports) encaps(*change.Tx) map[uint32]underlay.Encap {
 	m := map[uint32]underlay.Encap{}
 	for no, p := range ps.byNumber {

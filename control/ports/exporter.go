@@ -16,9 +16,9 @@ import (
 	"weft/openflow/xlate"
 )
 
-// kindIPFIX and kindSFlow are exporters of samples (package flowexport). They are among the ports
-// because they are added, changed and saved like ones, but flows do not see them. The options are
-// columns of Open vSwitch's tables.
+// kindIPFIX and kindSFlow are exporters of sampled frames (package flowexport). They are kinds of ports
+// because they are added, changed and saved like ports, but flows cannot name them. Their options are
+// named after columns of Open vSwitch's tables.
 const (
 	kindIPFIX = "ipfix"
 	kindSFlow = "sflow"
@@ -36,10 +36,12 @@ const (
 // Limits of exporters.
 const (
 	maxTargets = 8
-	// leastHeader is the number of bytes of a frame from which its headers are read; see flowexport.Sample.
+	// leastHeader and maxHeader limit the bytes of a frame that a sample has. Fewer bytes would cut the
+	// frame's headers.
 	leastHeader, maxHeader = 128, 1024
 	maxInterval            = 86_400 // seconds
-	// usualTemplateInterval and usualSampling are the defaults of Open vSwitch.
+	// usualTemplateInterval (seconds) and usualSampling (1 of N frames) are the defaults of Open
+	// vSwitch.
 	usualTemplateInterval, usualSampling = "600", "400"
 )
 
@@ -96,7 +98,7 @@ func agentWord(value string) string {
 	return ""
 }
 
-// exporterPort is the driver of an exporter.
+// exporterPort is the driver of an exporter. The exporter itself runs in package flowexport.
 type exporterPort struct {
 	virtualPort
 	number    uint32
@@ -114,10 +116,10 @@ func (p *exporterPort) status() portStatus {
 	return portStatus{state: StateUp, detail: detail}
 }
 
-// joinExporters tells flowexport which exporters there are, and translations what they sample.
+// joinExporters gives flowexport the exporters' settings, and translations the frames to sample.
 func (ps *Ports) joinExporters(*change.Tx) {
 	configs, count := map[uint32]*flowexport.Config{}, map[uint8]int{}
-	for _, number := range slices.Sorted(maps.Keys(ps.byNumber)) { // in the order of the view
+	for _, number := range slices.Sorted(maps.Keys(ps.byNumber)) { // the view lists exporters in this order, too
 		p := ps.byNumber[number]
 		if p.info.Kind != xlate.PortExporter {
 			continue
@@ -132,7 +134,8 @@ func (ps *Ports) joinExporters(*change.Tx) {
 	ps.exporters.Set(configs)
 }
 
-// exporter returns what an exporter sends, and what translations sample for it. The values are valid.
+// exporter returns an exporter's settings for flowexport, and for translations. The options are checked
+// already.
 func (p *switchPort) exporter() (*flowexport.Config, *xlate.Exporter) {
 	number := func(name string) uint64 { n, _ := strconv.ParseUint(p.values[name], 10, 64); return n }
 	seconds := func(name string) time.Duration { return time.Duration(number(name)) * time.Second }
@@ -160,7 +163,7 @@ func (p *switchPort) exporter() (*flowexport.Config, *xlate.Exporter) {
 	return c, info
 }
 
-// checkSets returns an error if two exporters of a bridge have one collector set.
+// checkSets returns an error if two exporters of a bridge have the same collector set ID.
 func checkSets(p, o *switchPort) error {
 	set, ofSet := p.explicit[setOption]
 	if other, too := o.explicit[setOption]; !ofSet || !too || set != other || p.info.Bridge != o.info.Bridge {

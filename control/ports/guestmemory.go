@@ -7,9 +7,9 @@ import (
 	"weft/vhost"
 )
 
-// guestMemoryLimits returns the limit of the memory that one guest may map, and the
-// limit for all guests. gib is the option --guest-memory-gib; 0 means the default. One
-// guest gets at most half of the limit for all guests.
+// guestMemoryLimits returns the limit of the memory that one guest may map, and the limit for all guests
+// together. gib is weftd's option --guest-memory-gib; 0 means the default. One guest may map at most
+// half of the limit for all guests.
 func guestMemoryLimits(gib int) vhost.MemoryLimits {
 	l := vhost.DefaultMemoryLimits()
 	if gib > 0 {
@@ -18,8 +18,8 @@ func guestMemoryLimits(gib int) vhost.MemoryLimits {
 	return l
 }
 
-// LimitRows is a limits.Source for mapped guest memory and for the messages of
-// vhost-user front ends.
+// LimitRows emits the rows of `weft show limits` about guest memory that the switch has mapped, and
+// about the messages of vhost-user front ends.
 func (ps *Ports) LimitRows(emit func(limits.Row)) {
 	ps.sessions.limitRows(emit)
 	l, use := ps.guests.Use()

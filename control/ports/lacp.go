@@ -20,11 +20,11 @@ import (
 	"weft/control/usererr"
 )
 
-// This file runs LACP on the members of bonds with lacp=active or lacp=passive. Package lacp has
-// the protocol. A goroutine of its own sends and receives, because a change of the configuration may
-// take longer than a partner waits.
+// This file runs LACP on the members of bonds with lacp=active or lacp=passive. Package lacp has the
+// protocol. A separate goroutine sends and receives, because a change of the configuration may take
+// longer than LACP's partner waits.
 
-// lacpOptions are the options of a bond about LACP, with the names and defaults of
+// lacpOptions are the options of a bond for LACP, with the names and defaults of
 // ovs-vswitchd.conf.db(5).
 var lacpOptions = optionTable{
 	"lacp":                 {value: "off", check: oneOf("active", "passive", "off")},
@@ -34,7 +34,7 @@ var lacpOptions = optionTable{
 	"lacp_system_priority": {value: "65535", check: numberIn(1, 65535)},
 }
 
-// lacpMemberOptions are the options of a member about LACP.
+// lacpMemberOptions are the options of a bond's member for LACP.
 var lacpMemberOptions = optionTable{
 	"lacp_port_id":         {check: numberIn(1, 65535)},
 	"lacp_port_priority":   {check: numberIn(1, 65535)},
@@ -48,7 +48,7 @@ func systemID(value string) string {
 	return ""
 }
 
-// speaksLACP reports whether a bond with these options has LACP.
+// speaksLACP reports whether a bond with these options runs LACP.
 func speaksLACP(values map[string]string) bool {
 	return values["lacp"] != "off" && values["lacp"] != ""
 }
@@ -67,38 +67,38 @@ func checkLACP(values map[string]string) error {
 }
 
 const (
-	// lacpInterval is the time between two looks at the sockets.
+	// lacpInterval is the time between two reads of the members' sockets.
 	lacpInterval = 50 * time.Millisecond
 	// maxSlowFrames is the largest number of frames that control reads from a device in each
-	// lacpInterval. Package lacp limits the PDUs among them that count.
+	// lacpInterval. Package lacp has lower limits for the PDUs among them.
 	maxSlowFrames = 32
 )
 
-// slowMember is a member of a bond with LACP.
+// slowMember is what LACP knows about a member of a bond.
 type slowMember struct {
 	lacp.Link
 	name  string
-	index int // of the device; 0: the port is no device, or has none now
+	index int // interface index of the device; 0: the port has no device now
 }
 
-// aggregation is the LACP of one bond.
+// aggregation is the LACP state of one bond.
 type aggregation struct {
 	lacp.Aggregator
 	bond    string
 	config  lacp.Config
 	members []slowMember
-	links   map[uint32]*openLink // by number of the member
-	refused map[uint32]string    // why a member has no link, as last logged
+	links   map[uint32]*openLink // by port number of the member
+	refused map[uint32]string    // last logged reason why a member has no link
 }
 
-// openLink is the link of a member.
+// openLink is a member's open socket for LACP.
 type openLink struct {
 	slowLink
 	index   int
-	problem string // why the last PDU could not be sent; "": it was
+	problem string // error of the last PDU; "": the PDU was sent
 }
 
-// aggregations has the LACP of all bonds. Its lock is taken after the configuration lock.
+// aggregations has the LACP state of all bonds. Its lock mu is taken after the configuration lock.
 type aggregations struct {
 	log  *slog.Logger
 	open func(index int) (slowLink, error)
@@ -106,7 +106,7 @@ type aggregations struct {
 	wake chan struct{}
 
 	mu    sync.Mutex
-	bonds map[uint32]*aggregation // by number of the bond
+	bonds map[uint32]*aggregation // by port number of the bond
 	buf   [slowHeader + lacp.PDULen]byte
 }
 
@@ -114,7 +114,7 @@ func newAggregations(log *slog.Logger) *aggregations {
 	return &aggregations{log: log, open: openSlow, now: time.Now, wake: make(chan struct{}, 1), bonds: map[uint32]*aggregation{}}
 }
 
-// run sends and receives until ctx ends. It sleeps while no bond has LACP.
+// run sends and receives PDUs until ctx ends. It sleeps while no bond has LACP.
 func (set *aggregations) run(ctx context.Context) {
 	for {
 		if !set.tick() {
@@ -132,7 +132,8 @@ func (set *aggregations) run(ctx context.Context) {
 	}
 }
 
-// tick reads what has arrived, and sends what is due. It reports whether a bond has LACP.
+// tick reads the frames that have arrived, and sends the PDUs that are due. It reports whether a bond
+// has LACP.
 func (set *aggregations) tick() bool {
 	set.mu.Lock()
 	defer set.mu.Unlock()
@@ -176,8 +177,8 @@ func (set *aggregations) step(a *aggregation, now time.Time) {
 	}
 }
 
-// follow gives a bond its present settings and members. lacp.Config.System may be 0: the system
-// then is the MAC address of a member, as long as that is one.
+// follow gives a bond its present settings and members. If config.System is 0, the switch's system ID is
+// the MAC address of a member.
 func (set *aggregations) follow(number uint32, bond string, config lacp.Config, members []slowMember) {
 	set.mu.Lock()
 	defer set.mu.Unlock()
@@ -196,8 +197,8 @@ func (set *aggregations) follow(number uint32, bond string, config lacp.Config, 
 	set.step(a, set.now())
 }
 
-// openLinks opens a link to each member that is up, and closes those of others and of devices that
-// were replaced. The caller holds set.mu.
+// openLinks opens a socket for each member that is up. It closes the sockets of members that have left
+// the bond or whose device was replaced. The caller holds set.mu.
 func (set *aggregations) openLinks(a *aggregation) {
 	has := map[uint32]int{}
 	for _, m := range a.members {
@@ -218,7 +219,7 @@ func (set *aggregations) openLinks(a *aggregation) {
 		}
 		link, err := set.open(m.index)
 		if err != nil {
-			if a.refused[m.Number] != err.Error() { // it is tried again every livenessInterval
+			if a.refused[m.Number] != err.Error() { // the next attempt follows after livenessInterval
 				set.log.Warn("a member of a bond has no LACP", "bond", a.bond, "member", m.name, "error", err)
 			}
 			a.refused[m.Number] = err.Error()
@@ -229,12 +230,12 @@ func (set *aggregations) openLinks(a *aggregation) {
 	}
 }
 
-// system returns the MAC address that names this switch to the partner.
+// system returns the system ID, which identifies this switch to the partner: a MAC address of a member.
 func (a *aggregation) system() (mac [6]byte) {
 	for _, number := range slices.Sorted(maps.Keys(a.links)) {
 		own := a.links[number].mac()
 		if own == a.config.System {
-			return own // another one would end the aggregation for a moment
+			return own // keep it while the member is there: a new system ID would interrupt the aggregation
 		}
 		if mac == [6]byte{} {
 			mac = own
@@ -246,7 +247,7 @@ func (a *aggregation) system() (mac [6]byte) {
 	return mac
 }
 
-// retain ends the LACP of bonds that are not in kept.
+// retain ends LACP on the bonds that are not in the set "kept", and closes their sockets.
 func (set *aggregations) retain(kept map[uint32]bool) {
 	set.mu.Lock()
 	defer set.mu.Unlock()
@@ -260,7 +261,8 @@ func (set *aggregations) retain(kept map[uint32]bool) {
 	})
 }
 
-// state returns which members of a bond may carry frames, and whether it has a partner.
+// state returns which members of a bond may carry frames, and whether the bond has negotiated with a
+// partner.
 func (set *aggregations) state(number uint32) (usable map[uint32]bool, negotiated bool) {
 	set.mu.Lock()
 	defer set.mu.Unlock()
@@ -275,7 +277,7 @@ func (set *aggregations) state(number uint32) (usable map[uint32]bool, negotiate
 	return usable, a.Negotiated()
 }
 
-// describe adds the LACP of a bond to its description. name returns the name of a member.
+// describe adds the LACP state of a bond to its description. name returns the name of a port.
 func (set *aggregations) describe(number uint32, b *api.Bond, name func(number uint32) string) {
 	set.mu.Lock()
 	defer set.mu.Unlock()
@@ -301,7 +303,7 @@ func describeEnd(i *lacp.Info) api.LACPEnd {
 		State: slices.Concat([]string{}, i.State.Words())}
 }
 
-// lacpConfig returns the settings of a bond. The option tables have checked the values.
+// lacpConfig returns the LACP settings of a bond. The option tables have checked the values.
 func lacpConfig(values map[string]string) lacp.Config {
 	c := lacp.Config{Active: values["lacp"] == "active", Fast: values["lacp_time"] == "fast",
 		SystemPriority: uint16Of(values["lacp_system_priority"], 65535), Fallback: values["lacp_fallback_ab"] == "on"}
@@ -311,7 +313,8 @@ func lacpConfig(values map[string]string) lacp.Config {
 	return c
 }
 
-// lacpLink returns the link of member m of bond p.
+// lacpLink returns what LACP needs to know about member m of bond p. "up" is the member's state without
+// LACP.
 func lacpLink(p, m *switchPort, up bool) slowMember {
 	s := slowMember{name: m.saved.Name, Link: lacp.Link{Number: m.saved.Number, Up: up, Port: uint16Of(m.values["lacp_port_id"], uint16(m.saved.Number)),
 		Priority: uint16Of(m.values["lacp_port_priority"], 65535), Key: uint16Of(m.values["lacp_aggregation_key"], uint16(p.saved.Number))}}
@@ -331,7 +334,7 @@ func uint16Of(text string, missing uint16) uint16 {
 // formatMAC returns a MAC address as Open vSwitch prints it.
 func formatMAC(mac [6]byte) string { return strings.ToLower(net.HardwareAddr(mac[:]).String()) }
 
-// lacpTrouble says why a bond with LACP sends nothing.
+// lacpTrouble returns the reason why a bond with LACP sends nothing, or "" if the bond has no LACP.
 func (set *aggregations) lacpTrouble(number uint32) string {
 	set.mu.Lock()
 	defer set.mu.Unlock()

@@ -11,11 +11,12 @@ import (
 	"weft/control/loop"
 )
 
-// livenessInterval is the interval of liveness checks.
+// livenessInterval is the time between two checks of the ports' liveness.
 const livenessInterval = 50 * time.Millisecond
 
-// watchPorts checks the liveness of the ports that groups watch, of the members of bonds, and of
-// the remotes of ports with several remotes and BFD, until ctx ends. It sleeps while there are none.
+// watchPorts checks, until ctx ends, the liveness of ports that OpenFlow groups watch, of bond members,
+// and of tunnel remotes with BFD on ports with several remotes. It sleeps while there is nothing to
+// check.
 func (ps *Ports) watchPorts(ctx context.Context) {
 	for {
 		select {
@@ -30,8 +31,10 @@ func (ps *Ports) watchPorts(ctx context.Context) {
 	}
 }
 
-// updateLiveness makes the commit make a new view and call LivenessChanged, if the liveness of ports has
-// changed and a group or a bundle action watches ports, or if a remote is lost or returns (PortInfo.Lost).
+// updateLiveness checks the liveness of ports. If it has changed, the commit makes a new view and
+// translates the megaflows that depend on it again. A change counts if a group or a bundle action
+// watches ports, if a bond sends through other members, or if a tunnel's remote is lost or returns
+// (PortInfo.Lost).
 func (ps *Ports) updateLiveness(tx *change.Tx) {
 	if ps.followLiveness(tx) {
 		ps.look(tx)
@@ -39,7 +42,8 @@ func (ps *Ports) updateLiveness(tx *change.Tx) {
 	}
 }
 
-// followLiveness updates the liveness of ports. If it has changed, the caller makes a new view.
+// followLiveness stores the ports' present liveness in their info. If it has changed, the caller makes a
+// new view.
 func (ps *Ports) followLiveness(tx *change.Tx) (changed bool) {
 	watches := ps.pipeline.WatchesPorts(tx)
 	again := watches || len(ps.bonds) > 0

@@ -7,9 +7,9 @@ import (
 	"weft/tap"
 )
 
-// kindLocal is the kind of the port that flows call LOCAL: a tap of the host with the
-// name of the port. Open vSwitch makes such a port with each bridge. Here it is an
-// ordinary port, and a bridge has at most one.
+// kindLocal is the kind of the port that flows call LOCAL: a tap in the host, whose device has the
+// port's name. Open vSwitch makes such a port with each bridge. In Weft the user adds it like other
+// ports, and a bridge has at most one.
 const kindLocal = "local"
 
 func init() {

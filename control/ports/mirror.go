@@ -13,8 +13,8 @@ import (
 	"weft/openflow/xlate"
 )
 
-// kindMirror is a mirror of a bridge. It is among the ports because it is added, changed, saved
-// and counted like one, but flows do not see it. Its counters are those of the copies.
+// kindMirror is a mirror of a bridge. It is a kind of port because it is added, changed, saved and
+// counted like a port, but flows cannot name it. Its counters count the copies.
 const kindMirror = "mirror"
 
 const selectAll, selectSrc, selectDst, selectVLAN = "select_all", "select_src_port", "select_dst_port", "select_vlan"
@@ -44,7 +44,7 @@ func portNames(value string) string {
 	return ""
 }
 
-// checkMirror refuses options of a mirror that exclude each other.
+// checkMirror requires exactly one output of a mirror, and refuses options that exclude each other.
 func (p *switchPort) checkMirror() error {
 	port, vlan := p.values["output_port"], p.values["output_vlan"]
 	switch {
@@ -59,7 +59,7 @@ func (p *switchPort) checkMirror() error {
 	return nil
 }
 
-// joinMirrors finds the ports that mirrors name.
+// joinMirrors looks up the ports that mirrors name, and stores their numbers for translations.
 func (ps *Ports) joinMirrors(*change.Tx) {
 	var mirrors []*switchPort
 	for _, p := range ps.byNumber {
@@ -96,7 +96,7 @@ func (ps *Ports) joinMirrors(*change.Tx) {
 	}
 }
 
-// mirrorOf returns what a mirror copies, and the named ports that its bridge does not have.
+// mirrorOf returns a mirror for translations, and the names of ports that its bridge does not have.
 func (ps *Ports) mirrorOf(p *switchPort) (m *xlate.Mirror, missing []string) {
 	find := func(name string) uint32 {
 		if o := ps.portByName(name); o != nil && o.info.Bridge == p.info.Bridge && (o.info.Kind == xlate.PortNormal || o.info.Kind == xlate.PortTunnel || o.info.Kind == xlate.PortPatch || o.info.Kind == xlate.PortBond) {

@@ -16,15 +16,15 @@ import (
 	"weft/control/usererr"
 )
 
-// changeable has, for each kind of port, the options that can change while the port
-// forwards. VLAN options can always change. A tunnel has no device, so all its
+// changeable maps each kind of port to its own options that can change while the port forwards. The
+// options for VLANs, state, queues and weight can always change. A tunnel has no device, so all its
 // options can change.
 var changeable = map[string][]string{
 	kindVhost: {"vni", "id", "mac", "addresses"},
 	kindTap:   {bondOption, "vni", "id", "addresses", "mtu"},
 }
 
-// mtuSetter is a driver that can change the MTU of its device without an interruption.
+// mtuSetter is a driver that can change the MTU of its device while frames pass.
 type mtuSetter interface {
 	setMTU(mtu int) error
 }
@@ -55,7 +55,7 @@ func (ps *Ports) CheckModify(name string, words []string) error {
 	return err
 }
 
-// checkedChange returns a port and the port to put in its place.
+// checkedChange returns a port, and a port with the changed options that replaces it.
 func (ps *Ports) checkedChange(name string, words []string) (p, next *switchPort, err error) {
 	p = ps.portByName(name)
 	switch {
@@ -90,7 +90,7 @@ func (ps *Ports) modify(tx *change.Tx, name string, words []string) (*switchPort
 		return nil, err
 	}
 	tx.At(change.Tell, next, func() error {
-		if ps.byNumber[p.saved.Number] == next { // otherwise it was taken back
+		if ps.byNumber[p.saved.Number] == next { // false if the commit has undone the change
 			ps.log.Info("port changed", "port", name, "options", strings.Join(words, " "))
 		}
 		return nil
@@ -98,8 +98,8 @@ func (ps *Ports) modify(tx *change.Tx, name string, words []string) (*switchPort
 	return next, nil
 }
 
-// mergedOptions returns the port's explicit options as words, after the changes in
-// words.
+// mergedOptions returns the port's options as words, after it has applied the changes in "words".
+// Options with their default values are left out.
 func mergedOptions(explicit map[string]string, words []string) ([]string, error) {
 	merged, seen := maps.Clone(explicit), map[string]bool{}
 	for _, word := range words {
@@ -148,7 +148,8 @@ func checkChangeable(p, next *switchPort) error {
 	return nil
 }
 
-// namesOf returns the names of the options of a table that a kind of port has.
+// namesOf returns the names of the options that are both in "table" and among the options of a kind of
+// port.
 func namesOf(kind string, table optionTable) []string {
 	k := portKinds[kind]
 	all := k.allOptions()
@@ -167,8 +168,8 @@ func mergedKeys(a, b map[string]string) map[string]string {
 	return all
 }
 
-// replacePort replaces the port p by next, which has the changed options. If the port
-// has a device, it keeps its driver. The driver uses mtu= and no other changed option.
+// replacePort puts the port "next", which has the changed options, in the place of p. A port with a
+// device keeps its driver. Of the changed options, only mtu= concerns the driver.
 func (ps *Ports) replacePort(tx *change.Tx, p, next *switchPort) error {
 	if p.isTunnel() {
 		if err := next.driver.open(nil); err != nil {
@@ -184,7 +185,7 @@ func (ps *Ports) replacePort(tx *change.Tx, p, next *switchPort) error {
 	if !p.isTunnel() {
 		next.problem.Store(p.problem.Load())
 	}
-	next.info.Down = p.info.Down // until updateLiveness looks again
+	next.info.Down = p.info.Down // updateLiveness finds out later whether this has changed
 	if next.info.BFD {
 		next.info.Lost = stillRemotes(p.info.Lost, next.info.Remotes)
 	}
@@ -210,8 +211,8 @@ func (ps *Ports) replacePort(tx *change.Tx, p, next *switchPort) error {
 	return nil
 }
 
-// stillRemotes returns the lost remotes that are among the port's new remotes, or none if all
-// new remotes are lost.
+// stillRemotes returns those of the lost remotes that the port still has. If all of the port's remotes
+// are lost, it returns none.
 func stillRemotes(lost, remotes []netip.Addr) []netip.Addr {
 	lost = slices.DeleteFunc(slices.Clone(lost), func(a netip.Addr) bool { return !slices.Contains(remotes, a) })
 	if len(lost) == len(remotes) {
@@ -220,7 +221,7 @@ func stillRemotes(lost, remotes []netip.Addr) []netip.Addr {
 	return lost
 }
 
-// changeMTU passes the new value of mtu= to the port's device.
+// changeMTU sets the MTU of the port's device to the new value of mtu=, if the value has changed.
 func changeMTU(p *switchPort, mtu string) error {
 	n, _ := strconv.Atoi(mtu) // the value is valid, because the option table has checked it
 	device, can := p.driver.(mtuSetter)

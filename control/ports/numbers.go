@@ -13,24 +13,24 @@ import (
 	"weft/port"
 )
 
-// Each port has a number in the data path, which is unique in the weftd, and a number in
-// the flows of its bridge. Both are equal in the first bridge, except for LOCAL and for
-// requested numbers that are too large for the data path. Ports of other bridges count
-// from 1 in their bridge, and have the highest free number in the data path.
+// Each port has a number in the data path, which is unique in the weftd, and a number in the flows of
+// its bridge. In the first bridge both numbers are equal, except for LOCAL and for requested numbers
+// that are too large for the data path. In other bridges the numbers in flows begin at 1, and each port
+// gets the highest free number in the data path.
 
 const (
 	requestOption = "ofport_request"
 	// maxRequest is the largest number of a port in flows (OFPP_MAX of OpenFlow 1.0 less 1).
 	// Larger numbers are reserved, such as LOCAL.
 	maxRequest = 0xfeff
-	// numberMask masks the number in flows of a store.NumberKey.
+	// numberMask selects the part of a store.NumberKey that is the number in flows.
 	numberMask = 0xffff
 )
 
 var numberOptions = optionTable{requestOption: {check: numberIn(1, maxRequest)}}
 
-// chooseNumbers sets the numbers of a new port. It accepts wrong options, which newPort
-// refuses.
+// chooseNumbers sets the numbers of a new port. It checks only the options that it reads; newPort checks
+// the others.
 func (ps *Ports) chooseNumbers(saved *store.Port) (err error) {
 	kind, values, _, err := parseOptions(saved.Options)
 	if err != nil {
@@ -40,12 +40,12 @@ func (ps *Ports) chooseNumbers(saved *store.Port) (err error) {
 	if err != nil {
 		return err
 	}
-	request, _ := strconv.Atoi(values[requestOption]) // checked with the option; "" is 0
+	request, _ := strconv.Atoi(values[requestOption]) // the option table has checked the number; "" is 0
 	wanted := uint32(request)
 	switch {
 	case kind == kindLocal && wanted != 0:
 		return usererr.Errorf("%s=%d: flows call the port LOCAL; expected no such option", requestOption, wanted)
-	case kind == kindLocal || portKinds[kind].kind.Hidden() || kind == kindBond && wanted == 0: // hidden ports have no number in flows
+	case kind == kindLocal || portKinds[kind].kind.Hidden() || kind == kindBond && wanted == 0: // hidden ports are in no flow
 		saved.Number, err = ps.lastNumber()
 		return err
 	case wanted != 0:
@@ -87,25 +87,25 @@ func (ps *Ports) inFlows(bridge uint8, number uint32) *switchPort {
 	return nil
 }
 
-// freeInFlows returns a free number in the flows of a bridge other than the first, chosen
-// by the method free.
+// freeInFlows returns a number that no port has in the flows of a bridge other than the first. It
+// prefers numbers like the method free.
 func (ps *Ports) freeInFlows(bridge uint8, name string) uint32 {
 	used := map[uint32]bool{}
 	for _, p := range ps.inBridge(bridge) {
 		used[p.info.No] = true
 	}
-	for key, last := range ps.numbers { // PreferIn may have set a number above those that free looks at
+	for key, last := range ps.numbers { // PreferIn may have set a number that the method free does not consider
 		if n := key & numberMask; last == name && store.BridgeOf(key) == bridge && n >= port.MaxPorts && !used[n] {
 			return n
 		}
 	}
-	// more numbers than ports, so one is free
+	// A bridge has fewer ports than there are numbers, so one is free.
 	return ps.free(name, port.MaxPorts, func(n uint32) bool { return used[n] }, func(n uint32) uint32 { return store.NumberKey(bridge, n) })
 }
 
-// PreferIn acts as if the number had last been the one of a port of this name in the flows of a
-// bridge other than the first. A port that is added under this name then has it, and others get
-// other numbers as long as there are some. It has no effect if a port has the number.
+// PreferIn records that a port with this name last had the number in the flows of a bridge other than
+// the first. A port that is added later under this name gets the number, and other ports get others as
+// long as there are some. PreferIn has no effect while a port has the number.
 func (ps *Ports) PreferIn(_ *change.Tx, bridge, name string, number uint32) {
 	b, err := ps.bridgeNumber(map[string]string{"bridge": bridge})
 	if err != nil || number == 0 || number > maxRequest {
@@ -116,9 +116,9 @@ func (ps *Ports) PreferIn(_ *change.Tx, bridge, name string, number uint32) {
 	}
 }
 
-// free returns a number from 1 to highest that is not taken, or 0. It prefers the last
-// number of a port with this name, so that flows keep their meaning. Otherwise it prefers
-// the lowest number that was never used. key maps a number to its key in Ports.numbers.
+// free returns a number from 1 to highest that is not taken, or 0. It prefers the last number of a port
+// with this name, so that flows keep their meaning. Otherwise it prefers the lowest number that no port
+// has ever had. The function key maps a number to its key in Ports.numbers.
 func (ps *Ports) free(name string, highest uint32, taken func(n uint32) bool, key func(n uint32) uint32) uint32 {
 	fresh, free := uint32(0), uint32(0)
 	for n := highest; n > 0; n-- {
@@ -139,7 +139,7 @@ func (ps *Ports) free(name string, highest uint32, taken func(n uint32) bool, ke
 	return fresh
 }
 
-// remember stores a new port's name beside both of its numbers, for the method free.
+// remember stores a new port's name under both of its numbers. The method free reads these names.
 func (ps *Ports) remember(p *switchPort) {
 	ps.numbers[p.saved.Number] = p.saved.Name
 	if p.saved.InFlows != 0 {
@@ -147,7 +147,7 @@ func (ps *Ports) remember(p *switchPort) {
 	}
 }
 
-// forgetNumbers forgets the last names of a deleted bridge's numbers.
+// forgetNumbers deletes the names stored under the numbers of a deleted bridge.
 func (ps *Ports) forgetNumbers(bridge uint8) {
 	maps.DeleteFunc(ps.numbers, func(key uint32, _ string) bool { return store.BridgeOf(key) == bridge })
 }
@@ -161,8 +161,8 @@ func (ps *Ports) freeNumber(name string) (uint32, error) {
 	return n, nil
 }
 
-// lastNumber returns the highest free number in the data path. It is for ports that have
-// another number in flows. The lowest numbers stay free for the first bridge's ports.
+// lastNumber returns the highest free number in the data path. Ports that have another number in flows
+// get it, so that low numbers stay free for the first bridge's ports.
 func (ps *Ports) lastNumber() (uint32, error) {
 	for n := uint32(port.MaxPorts - 1); n > 0; n-- {
 		if ps.byNumber[n] == nil && n != centralNumber {

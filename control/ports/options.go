@@ -15,8 +15,8 @@ import (
 	"weft/control/usererr"
 )
 
-// option is one option of a kind of port. The function check returns "" for a valid
-// value, otherwise a description of valid values.
+// option describes one option of a kind of port. The function check returns "" for a valid value,
+// otherwise a description of valid values.
 type option struct {
 	required bool
 	value    string // default; "": no default
@@ -46,9 +46,9 @@ func checkPortName(name string) error {
 	return nil
 }
 
-// parseOptions checks the words KEY=VALUE of a port. The word type= names the kind of
-// port, whose option table is used. The map values includes default values; the map
-// explicit does not.
+// parseOptions checks a port's options, words of the form KEY=VALUE. The word type= selects the kind of
+// port, and so the table of its options. The map "values" includes default values; the map "explicit"
+// does not.
 func parseOptions(words []string) (kind string, values, explicit map[string]string, err error) {
 	explicit = map[string]string{}
 	for _, word := range words {
@@ -73,15 +73,16 @@ func parseOptions(words []string) (kind string, values, explicit map[string]stri
 	return kind, values, explicit, err
 }
 
-// ovsOptions maps words of Open vSwitch's interfaces to the options here that do the same.
+// ovsOptions maps options of Open vSwitch's interfaces to Weft's options for the same purpose, for error
+// messages.
 var ovsOptions = map[string]string{
 	"remote_ip": "remote", "local_ip": "local", "key": "vni", "in_key": "vni", "out_key": "vni", "csum": "udp_csum",
 	"df_default": "df", "mtu_request": "mtu", "vhost-server-path": "path", "n_rxq": "queues", "mac_in_use": "mac",
 	"exts": "gbp",
 }
 
-// check goes through the words in their order, so that the error names the first wrong
-// word
+// check returns the values of the options, with defaults. It checks the words in their order, so that
+// the error names the first wrong word.
 func (t optionTable) check(kind string, words []string) (map[string]string, error) {
 	values := map[string]string{"type": kind}
 	for _, word := range words {
@@ -93,7 +94,7 @@ func (t optionTable) check(kind string, words []string) (map[string]string, erro
 		if !known {
 			ours := ovsOptions[key]
 			if ours == "vni" && t[ours].check == nil {
-				ours = "key" // of GRE
+				ours = "key" // the option key= of GRE
 			}
 			if ours != "" && t[ours].check != nil {
 				return nil, usererr.Errorf("%s: type=%s has no option %s, which is Open vSwitch's; expected %s=", word, kind, key, ours)

@@ -26,24 +26,24 @@ func init() {
 		options: optionTable{
 			"dev":    {required: true, check: deviceName},
 			"queues": {value: "1", check: numberIn(1, afpacket.MaxQueues)},
-			// offload=on runs known flows from tunnels to devices in the kernel.
+			// offload=on lets the kernel forward known flows from tunnels to other devices.
 			"offload": {value: "off", check: oneOf("on", "off")},
 		},
 		make: func(c portContext) portDriver { return &packetPort{portContext: c} },
 	}
 }
 
-// packetPort is an uplink over packet sockets. The sockets belong to control and
-// outlive the engine.
+// packetPort is an uplink, or a port of type=device, over packet sockets. The sockets belong to control
+// and outlive the engine.
 type packetPort struct {
 	portContext
-	mu        sync.Mutex       // announce, keepUplink and statusOfAll run under it
+	mu        sync.Mutex       // also guards the uplink in announce, keepUplink and statusOfAll
 	uplink    *afpacket.Uplink // nil: not open
-	endpoints []netip.AddrPort // endpoints that the sockets take
+	endpoints []netip.AddrPort // tunnel endpoints whose datagrams the sockets receive
 	down      string           // reason why the device does not forward; "": it forwards
 	problem   string           // reason why the tunnel endpoints are not set; "": they are set
 	noRing    string           // reason why the sockets must not have rings; "": they may have rings
-	takesAll  bool             // the port of a device (type=device), not an uplink
+	takesAll  bool             // true for type=device, whose sockets take all frames; false for an uplink
 }
 
 func (p *packetPort) open(device *engine.Kept) error {
@@ -52,7 +52,7 @@ func (p *packetPort) open(device *engine.Kept) error {
 	var err error
 	if device != nil {
 		if p.uplink, err = afpacket.Restore(device.Request.Blob, device.FDs); err == nil {
-			p.announce() // the engine may have the port, so that attach is not called
+			p.announce() // the engine may have the port already, and then attach is not called
 			return nil
 		}
 		p.log.Warn("cannot take over the uplink of an earlier process, setting it up again", "error", err)
@@ -90,8 +90,8 @@ func (p *packetPort) attachLocked() error {
 	return nil
 }
 
-// announce lets flows in the kernel use the device of a port if it is up. The worker counts the
-// frames for a device that is down.
+// announce lets the kernel forward flows through the port's device while the device is up. While it is
+// down, the worker gets these frames, so that it counts their drops.
 func (p *packetPort) announce() {
 	if p.down != "" {
 		p.offload.SetOffloadDevice(p.number, nil)
@@ -102,8 +102,8 @@ func (p *packetPort) announce() {
 		Output: offload.Output{Port: p.number, Ifindex: p.uplink.Index(), MTU: p.uplink.MTU(), Veth: p.uplink.Veth()}})
 }
 
-// keepUplink stores the uplink's descriptors in the engine, for the next control
-// process.
+// keepUplink stores the uplink's descriptors in the engine, from which the next control process takes
+// them.
 func (p *packetPort) keepUplink() error {
 	blob, fds, err := p.uplink.Snapshot()
 	if err != nil {
@@ -117,9 +117,8 @@ func (p *packetPort) keepUplink() error {
 
 func (p *packetPort) fault(string) bool { return false }
 
-// check implements deviceChecker. If the kernel has stopped a ring because of some
-// frame, the port's sockets get no rings any more. Otherwise the sender of that frame
-// could stop the next ring too.
+// check implements deviceChecker. The kernel may stop a ring because of some frame. Then the port's
+// sockets no longer use rings, because the sender of that frame could stop the next ring too.
 func (p *packetPort) check() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,7 +129,8 @@ func (p *packetPort) check() error {
 	return err
 }
 
-// follow implements deviceFollower. The sockets stay open while the device is down.
+// follow implements deviceFollower. The sockets stay open while the device is down. A new MTU needs a
+// new attach.
 func (p *packetPort) follow(u *underlay.Kernel) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -213,7 +213,7 @@ func (p *packetPort) status() portStatus {
 func (p *packetPort) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.offload.SetOffloadDevice(p.number, nil) // before the worker takes the last counts
+	p.offload.SetOffloadDevice(p.number, nil) // first, because the worker takes the last counts while it detaches
 	_, _ = p.detach()                         // error ignored: a port of a dead engine is detached already
 	// The extras go first. If control is killed in between, the engine must not keep extras
 	// without a device: the next device with this number would inherit them.
@@ -223,5 +223,5 @@ func (p *packetPort) close() {
 		p.uplink.Close()
 		p.uplink = nil
 	}
-	p.endpoints, p.down, p.problem = nil, "", "" // the next sockets take no endpoint yet
+	p.endpoints, p.down, p.problem = nil, "", "" // new sockets will receive the datagrams of no endpoint
 }

@@ -11,8 +11,9 @@ import (
 	"weft/openflow/xlate"
 )
 
-// kindPatch is a patch port: frames sent to it arrive at its peer, another patch port,
-// usually of another bridge. It has no device. No worker knows it.
+// kindPatch is a patch port: frames sent to it arrive at its peer, another patch port, usually of
+// another bridge. It has no device, and workers do not know it: translations replace it by the ports
+// behind it.
 const kindPatch = "patch"
 
 func init() {
@@ -33,11 +34,11 @@ func peerName(value string) string {
 
 // virtualPort is the driver of a port without a device.
 type virtualPort struct {
-	trouble atomic.Pointer[string] // why no frame passes; nil: nothing is wrong
+	trouble atomic.Pointer[string] // reason why no frame passes; nil: frames pass
 }
 
 func (*virtualPort) open(device *engine.Kept) error {
-	if device != nil { // of an earlier port with the same number
+	if device != nil { // device of an earlier port with the same number
 		device.CloseFDs()
 	}
 	return nil
@@ -48,7 +49,7 @@ func (*virtualPort) fault(string) bool          { return true }
 func (*virtualPort) network(_ []netip.AddrPort) {}
 func (*virtualPort) close()                     {}
 
-// setTrouble says why no frame passes; "": nothing is wrong.
+// setTrouble stores the reason why no frame passes, for the method status; "": frames pass.
 func (p *virtualPort) setTrouble(text string) {
 	if text == "" {
 		p.trouble.Store(nil)
@@ -64,7 +65,7 @@ func (p *virtualPort) status() portStatus {
 	return portStatus{state: StateUp}
 }
 
-// joinPatches connects patch ports that name each other.
+// joinPatches stores each patch port's peer for translations, if both ports name each other.
 func (ps *Ports) joinPatches(*change.Tx) {
 	byName := make(map[string]*switchPort, len(ps.byNumber))
 	for _, p := range ps.byNumber {

@@ -33,13 +33,13 @@ type switchPort struct {
 	info     xlate.PortInfo
 	udpPort  uint16 // outer destination port of a tunnel
 	driver   portDriver
-	problem  atomic.Pointer[string] // reason why the device is not open or not attached; nil: it is attached
+	problem  atomic.Pointer[string] // reason why the engine does not have the port; nil: it has the port
 	opened   bool
-	fresh    bool // added, and not attached and saved yet; guarded by the configuration lock
-	// interrupted means that the engine ended while the port was added, and that the addition
-	// waits for the next one; guarded by the configuration lock
+	fresh    bool // new: the commit has not attached and saved the port yet; guarded by the configuration lock
+	// interrupted means that the engine ended while the port was added, so that the addition waits for
+	// the next engine. The configuration lock guards it.
 	interrupted bool
-	lost        bool   // the port's device has disappeared; guarded by the configuration lock
+	lost        bool   // the kernel has removed the port's device; guarded by the configuration lock
 	added       uint64 // see Guest.Added; guarded by the configuration lock
 }
 
@@ -96,7 +96,7 @@ func (ps *Ports) newPort(saved store.Port) (*switchPort, error) {
 	}
 	device := kind
 	if kind == kindLocal {
-		device = kindTap // the engine's name of the device
+		device = kindTap // the engine knows this kind of device as a tap
 	}
 	p.driver = portKinds[kind].make(portContext{
 		number: saved.Number, name: saved.Name, kind: device, values: values,
@@ -136,7 +136,7 @@ func (ps *Ports) CheckAdd(name string, options []string) error {
 	return err
 }
 
-// checkedPort makes a port that is not open, and checks it against the other ports.
+// checkedPort makes a port without opening its device, and checks the port against the other ports.
 func (ps *Ports) checkedPort(name string, options []string) (*switchPort, error) {
 	saved := store.Port{Name: name, Options: ps.withoutFirst(options)}
 	if err := ps.chooseNumbers(&saved); err != nil {
@@ -181,13 +181,13 @@ func (ps *Ports) sameOptions(p *switchPort, options []string) error {
 	return nil
 }
 
-// updateDependents updates everything that depends on the view of the ports, except the
-// megaflows.
+// updateDependents updates the termination table, the tunnel templates and the uplinks' endpoints after
+// a change of the ports. The pipeline updates the megaflows.
 func (ps *Ports) updateDependents(tx *change.Tx) {
 	ps.sendTerminations(tx, ps.pipeline.Workers())
 	ps.SetTunnels(tx)
 	ps.updateEndpointsLocked(tx)
-	loop.Notify(ps.kernel.Moved) // wakes up followAddresses, which checks the devices of the ports
+	loop.Notify(ps.kernel.Moved) // wakes followAddresses, which checks the ports' devices
 }
 
 func (ps *Ports) updateView(tx *change.Tx) {
@@ -235,7 +235,7 @@ func (ps *Ports) DeleteAll(tx *change.Tx, bridge uint8) {
 	})
 }
 
-// deletedBridge owns the work of a commit after DeleteAll.
+// deletedBridge is the key of the work that DeleteAll adds to a commit.
 type deletedBridge uint8
 
 // DeleteIn deletes a port like Delete, as a part of the transaction tx.
@@ -251,7 +251,7 @@ func (ps *Ports) DeleteIn(tx *change.Tx, name string) error {
 	return nil
 }
 
-// closePort ends a port that no worker uses any more.
+// closePort closes the device of a deleted port, which no worker uses any more.
 func (ps *Ports) closePort(p *switchPort) {
 	p.driver.close()
 	if p.fresh {
@@ -297,7 +297,8 @@ func (ps *Ports) List(name string) ([]api.Port, error) {
 	})
 }
 
-// link returns the link of the port's device in the namespace of control, or nil.
+// link returns what the kernel says about the port's device, or nil if the device is not in control's
+// namespace.
 func (p *switchPort) link(links map[string]underlay.Link) *api.Link {
 	if p.kind != kindTap && p.kind != kindLocal && p.kind != kindDevice || p.explicit["netns"] != "" {
 		return nil
@@ -322,8 +323,8 @@ func (p *switchPort) link(links map[string]underlay.Link) *api.Link {
 	return a
 }
 
-// describeChanged describes a port that a request has added or changed, with the warnings
-// of tunnels that concern it.
+// describeChanged describes a port after a request has added or changed it. The description includes
+// warnings about tunnels whose MTU is too small for the port.
 func (ps *Ports) describeChanged(tx *change.Tx, p *switchPort) api.Port {
 	a := ps.describe(tx, p, ps.guestMTUs(tx))
 	ps.warnGuest(tx, p, &a)
@@ -350,8 +351,8 @@ func (ps *Ports) describe(tx *change.Tx, p *switchPort, guests []guestMTU) api.P
 	return a
 }
 
-// Fault reports to the port's driver that the workers have stopped using the port, and the reason. It
-// takes the configuration lock.
+// Fault tells the port's driver that the workers have stopped using the port, and why. It takes the
+// configuration lock.
 func (ps *Ports) Fault(number uint32, reason string) {
 	ps.configuration.Do(func(tx *change.Tx) {
 		if p := ps.byNumber[number]; p != nil {

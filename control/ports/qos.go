@@ -15,10 +15,10 @@ import (
 	"weft/openflow/xlate"
 )
 
-// Queues and policing of ports. They are options, so that they are saved, exported and
-// applied like others. Each is a token bucket of the datapath that drops frames.
+// Queues and policing of ports are options, so that they are saved, exported and applied like others.
+// Each is a token bucket of the workers, which drop frames that exceed it.
 
-// qosOptions are options of all ports except uplinks and patch ports.
+// qosOptions are options of ports with a device, and of tunnels.
 var qosOptions = optionTable{
 	"qos":                         {check: queueWords},
 	"ingress_policing_rate":       {check: numberIn(1, 4_000_000_000)},
@@ -29,12 +29,12 @@ var qosOptions = optionTable{
 }
 
 const (
-	// Without BURST, the burst of a queue is a tenth of a second of its rate, and at least
-	// leastBurst kilobits: a large frame of 64 KiB.
+	// The burst of a queue without BURST is what its rate sends in a tenth of a second, but at least
+	// leastBurst kilobits, so that a large frame of 64 KiB passes.
 	leastBurst     = 525
 	burstOfASecond = 10
-	// defaultBurst and defaultKpktsBurst are Open vSwitch's, in kilobits and in thousands
-	// of packets.
+	// defaultBurst (kilobits) and defaultKpktsBurst (thousands of packets) are Open vSwitch's defaults
+	// for policing.
 	defaultBurst      = 8000
 	defaultKpktsBurst = 16
 	maxKilobits       = 4_000_000_000
@@ -95,7 +95,7 @@ func parseKilobits(text string) (uint32, bool) {
 	return uint32((n*unit + 999) / 1000), true
 }
 
-// fillQoS stores the port's queues and policing in info, without slots.
+// fillQoS stores the port's queues and policing in info. setBuckets later chooses the buckets' slots.
 func fillQoS(info *xlate.PortInfo, values map[string]string) error {
 	if values["qos"] != "" {
 		info.Queues, _ = parseQueues(values["qos"])
@@ -121,8 +121,8 @@ func fillQoS(info *xlate.PortInfo, values map[string]string) error {
 	return police("ingress_policing_kpkts_rate", "ingress_policing_kpkts_burst", true, 1000, defaultKpktsBurst)
 }
 
-// bucketKey identifies a token bucket of a port: a queue, or a policed rate in bits or in
-// packets.
+// bucketKey identifies a token bucket: one of a port's queues, or one of its policed rates, in bits or
+// in packets.
 type bucketKey struct {
 	port    uint32
 	queue   bool
@@ -142,8 +142,8 @@ func (p *switchPort) eachBucket(visit func(key bucketKey, b *xlate.TokenBucket))
 	}
 }
 
-// checkBuckets returns an error if all ports together would have more than MaxPortBuckets
-// token buckets with port p.
+// checkBuckets returns an error if the new or changed port p would raise the number of all ports' token
+// buckets above MaxPortBuckets.
 func (ps *Ports) checkBuckets(p *switchPort) error {
 	own, all := 0, 0
 	p.eachBucket(func(bucketKey, *xlate.TokenBucket) { own++ })
@@ -159,8 +159,8 @@ func (ps *Ports) checkBuckets(p *switchPort) error {
 	return nil
 }
 
-// setBuckets gives each token bucket of a port a slot, and sends new and changed ones to the
-// workers. A bucket keeps its slot as long as it exists.
+// setBuckets assigns each token bucket a slot in the workers' table, and sends new and changed buckets
+// to the workers. A bucket keeps its slot as long as it exists.
 func (ps *Ports) setBuckets(tx *change.Tx) {
 	slots, used := map[bucketKey]uint32{}, map[uint32]bool{}
 	var fresh []bucketKey
@@ -185,7 +185,7 @@ func (ps *Ports) setBuckets(tx *change.Tx) {
 	for _, p := range ps.byNumber {
 		p.eachBucket(func(key bucketKey, b *xlate.TokenBucket) {
 			if slot := slots[key]; b.Slot != slot {
-				b.Slot = slot // only of a port that is in no view yet, because translations read views without a lock
+				b.Slot = slot // changes only ports that are in no view yet, because translations read views without a lock
 			}
 			meters[b.Slot] = datapath.NewMeter(b.Packets, b.Rate, b.Depth)
 		})

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// maxRemotes limits the remote endpoints of a tunnel port, because each one gets a copy
-// of a broadcast. A longer list is refused.
+// maxRemotes limits the remote endpoints of a tunnel port, because a broadcast is copied to each. Longer
+// lists are refused.
 const maxRemotes = 256
 
 func addresses(value string) string {
@@ -39,9 +39,9 @@ func remotes(value string) string {
 	return ""
 }
 
-// parseRemotes parses a list of remotes that is already checked. If the list is
-// a single unicast address, parseRemotes returns it as unicast, and no list. Otherwise it
-// returns the list, and broadcasts go to all its addresses.
+// parseRemotes parses the value of remote=, which is already checked. A single unicast address is
+// returned as "unicast", without a list. Otherwise the list has all addresses, and a broadcast goes to
+// each of them.
 func parseRemotes(value string) (unicast netip.Addr, list []netip.Addr) {
 	words := strings.Split(value, ",")
 	if unicast = netip.MustParseAddr(words[0]); len(words) == 1 && !unicast.IsMulticast() {

@@ -15,10 +15,11 @@ import (
 	"weft/openflow/xlate"
 )
 
-// The state of tunnels by remote, and MTUs of guests that tunnels cannot carry.
+// This file describes the state of each tunnel remote, and warns about guests' MTUs that tunnels cannot
+// carry.
 
-// declaredRemotes returns the remotes of all tunnel ports, by port number and in the order of the
-// option.
+// declaredRemotes returns the remotes of all tunnel ports, sorted by port number. The remotes of one
+// port are in the order of its option remote=.
 func (ps *Ports) declaredRemotes(*change.Tx) []underlay.Tunnel {
 	var list []underlay.Tunnel
 	for _, no := range slices.Sorted(maps.Keys(ps.byNumber)) {
@@ -37,8 +38,8 @@ func (ps *Ports) declaredRemotes(*change.Tx) []underlay.Tunnel {
 	return list
 }
 
-// describeRemotes fills the states of a tunnel port's remotes and the warning about guests whose
-// MTU exceeds a path's.
+// describeRemotes adds the states of a tunnel port's remotes to its description, and a warning if the
+// MTU of a guest exceeds that of the path to a remote.
 func (ps *Ports) describeRemotes(_ *change.Tx, p *switchPort, a *api.Port, guests []guestMTU) {
 	states, omitted := ps.templates.RemotesOf(p.saved.Number)
 	a.RemotesOmitted = omitted
@@ -59,7 +60,7 @@ func (ps *Ports) describeRemotes(_ *change.Tx, p *switchPort, a *api.Port, guest
 	}
 }
 
-// guestMTU is the MTU of a guest's port.
+// guestMTU is the MTU, in bytes, of a guest's port.
 type guestMTU struct {
 	port *switchPort
 	mtu  int
@@ -102,7 +103,7 @@ func (ps *Ports) guestMTUs(*change.Tx) []guestMTU {
 	return guests
 }
 
-// shares reports whether the action normal may lead from a guest's port to a tunnel.
+// shares reports whether the action normal can forward frames from a guest's port to a tunnel.
 func (g *guestMTU) shares(tunnel *switchPort) bool {
 	return !g.port.info.InVNI || tunnel.info.FlowVNI || g.port.info.VNI == tunnel.info.VNI
 }
@@ -145,7 +146,7 @@ func mtuWarning(p *switchPort, path underlay.RemoteState, mostBytes, options int
 		first.mtu, who, fits, p.saved.Name, path.Remote, behind, fits, path.MTU+first.mtu-fits, device)
 }
 
-// warnGuest adds the warnings of the tunnels that a guest's new or changed port may use.
+// warnGuest adds a warning for each tunnel that cannot carry the MTU of a guest's new or changed port.
 func (ps *Ports) warnGuest(tx *change.Tx, p *switchPort, a *api.Port) {
 	if p.info.Kind != xlate.PortNormal {
 		return

@@ -12,8 +12,8 @@ import (
 	"weft/engine"
 )
 
-// loadPort makes a saved port. device is the device that the engine has kept for the
-// port, or nil. If the port cannot be set up, this is tried again later.
+// loadPort makes a saved port. device is the port's device that the engine has kept for this control
+// process, or nil. If the device cannot be opened, retryPorts tries again later.
 func (ps *Ports) loadPort(saved store.Port, device *engine.Kept) {
 	p, err := ps.newPort(saved)
 	if err != nil {
@@ -32,7 +32,8 @@ func (ps *Ports) loadPort(saved store.Port, device *engine.Kept) {
 	p.opened = true
 }
 
-// attachPort passes a port's device to the engine. It stores an error in the port.
+// attachPort passes a port's device to the engine. It stores a failure in p.problem, and retryPorts
+// tries again.
 func (ps *Ports) attachPort(p *switchPort, resume bool) {
 	if !p.opened {
 		return
@@ -46,19 +47,20 @@ func (ps *Ports) attachPort(p *switchPort, resume bool) {
 		p.fail(err)
 		return
 	}
-	p.problem.Store(nil) // the stored failure concerned an earlier engine
+	p.problem.Store(nil) // an earlier failure concerned an earlier engine
 }
 
 const (
-	// interval of attempts to set up a failed port
+	// retryInterval is the time between two attempts to set up a failed port.
 	retryInterval = 2 * time.Second
-	// firstRetry is the time until the first attempt after a startup. It is short,
-	// because a killed process may hold sockets and XDP programs for a moment. The time
+	// firstRetry is the time from the start of control to the first attempt. It is short, because the
+	// sockets and XDP programs of a killed process disappear within a moment. The time between attempts
 	// doubles up to retryInterval.
 	firstRetry = 50 * time.Millisecond
 )
 
-// retryPorts repeats the set-up of failed ports, until ctx ends.
+// retryPorts tries to set up failed ports again until ctx ends. It also checks the devices of the other
+// ports.
 func (ps *Ports) retryPorts(ctx context.Context) {
 	atStart := map[*switchPort]bool{}
 	ps.configuration.View(func(tx *change.Tx) {
@@ -81,7 +83,7 @@ func (ps *Ports) retryPorts(ctx context.Context) {
 	}
 }
 
-// retryPort tries to set up a failed port. If it succeeds, the caller calls touch.
+// retryPort tries to set up a failed port. If it succeeds, the caller makes a new view of the ports.
 func (ps *Ports) retryPort(_ *change.Tx, p *switchPort) (succeeded bool) {
 	if p.problem.Load() == nil || ps.engine.Client() == nil {
 		return false

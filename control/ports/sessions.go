@@ -11,7 +11,7 @@ import (
 )
 
 // sessions has the open vhost-user sessions by port number. The watchdog and `weft show limits` read it
-// without the configuration lock. Whoever holds mu takes no other lock.
+// without the configuration lock. No other lock is taken while mu is held.
 type sessions struct {
 	mu   sync.Mutex
 	open map[uint32]*vhost.Session
@@ -29,7 +29,7 @@ func (l *sessions) set(port uint32, s *vhost.Session) {
 	l.open[port] = s
 }
 
-// files returns duplicates of the descriptors of the files in which the memory of a port's guest is.
+// files returns duplicates of the descriptors of a port's guest memory files. The caller closes them.
 func (l *sessions) files(port uint32) []int {
 	l.mu.Lock()
 	s := l.open[port]
@@ -40,8 +40,8 @@ func (l *sessions) files(port uint32) []int {
 	return s.Files()
 }
 
-// limitRows emits the use of the message budget (a token bucket) of each front end. The
-// column Refused counts the messages that had to wait.
+// limitRows emits the use of the message budget of each front end, a token bucket. The column Refused
+// counts the messages that had to wait.
 func (l *sessions) limitRows(emit func(limits.Row)) {
 	l.mu.Lock()
 	open := maps.Clone(l.open)

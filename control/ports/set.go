@@ -59,8 +59,8 @@ import (
 	"weft/vhost"
 )
 
-// Client is a connection to the engine, as the ports use it. engine.Client implements
-// it.
+// Client is the part of engine.Client that the ports use: it passes devices to the engine, and stores
+// their state there.
 type Client interface {
 	Attach(a engine.Attach, fds []int) error
 	Detach(port uint32) (json.RawMessage, error)
@@ -86,10 +86,10 @@ type Setup struct {
 	Store         Store
 	Engine        Engine
 	Pipeline      *pipeline.Pipeline
-	Statistics    *statistics.Statistics // of Pipeline
+	Statistics    *statistics.Statistics // statistics of Pipeline
 	Templates     *underlay.Templates
 	Kernel        *underlay.Kernel
-	Declared      Declared            // nil: no ports are declared
+	Declared      Declared            // nil: weft-central declares no addresses
 	Exporters     *flowexport.Service // nil: exporters send nothing
 	// GuestMemoryGiB limits the memory in GiB that one guest may map; 0: the default.
 	GuestMemoryGiB int
@@ -114,27 +114,27 @@ type Ports struct {
 
 	byNumber  map[uint32]*switchPort // ports by number; guarded by the configuration lock
 	additions uint64                 // number of ports added so far; guarded by the configuration lock
-	numbers   map[uint32]string      // last port name of each number, or store.NumberKey; guarded by the configuration lock
-	// terminated has the rows of the workers' termination tables (how tunnels are
-	// decapsulated), by index. The configuration lock guards it.
+	numbers   map[uint32]string      // last port name of each number and each store.NumberKey; guarded by the configuration lock
+	// terminated has the rows of the workers' termination table, by index. The table decides which
+	// received datagrams are decapsulated. The configuration lock guards it.
 	terminated map[uint32]tunnel.Termination
 	central    central
-	bonds      map[string]*bond.Bond // by name of the port; guarded by the configuration lock
-	// aggregations has the LACP of bonds, with a lock of its own.
+	bonds      map[string]*bond.Bond // by name of the bond; guarded by the configuration lock
+	// aggregations has the LACP state of bonds, with a lock of its own.
 	aggregations *aggregations
-	buckets      map[bucketKey]uint32 // slot of each token bucket; guarded by the configuration lock
-	watched      chan struct{}        // wakes up watchPorts
+	buckets      map[bucketKey]uint32 // slots of token buckets in the workers; guarded by the configuration lock
+	watched      chan struct{}        // wakes watchPorts
 	ended        chan struct{}        // closed when Run ends
 }
 
-// Declared has the addresses behind this switch's ports that weft-central has declared.
+// Declared has the addresses that weft-central has declared for ports of this switch.
 type Declared interface {
-	// Renumber gives the addresses the numbers of their ports, by name, before each new view of the
-	// ports. It returns the addresses whose port has another number.
+	// Renumber updates the port numbers of the declared addresses before each new view of the ports.
+	// numbers has the ports' numbers by name. It returns the addresses whose port number has changed.
 	Renumber(tx *change.Tx, numbers map[string]uint32) []fdb.NetAddress
 }
 
-// New returns a set without ports. Run starts its goroutines.
+// New returns a set without ports. Run starts its goroutines. Load adds the saved ports.
 func New(s Setup) *Ports {
 	ps := &Ports{
 		configuration: s.Configuration, log: s.Log, store: s.Store, engine: s.Engine, pipeline: s.Pipeline, statistics: s.Statistics,
@@ -153,8 +153,8 @@ func New(s Setup) *Ports {
 // Run follows devices, retries failed ports and updates liveness until ctx ends.
 func (ps *Ports) Run(ctx context.Context) {
 	defer close(ps.ended)
-	loop.Notify(ps.kernel.Moved) // devices may have changed after their ports were set up
-	loop.Notify(ps.watched)      // saved groups may watch ports
+	loop.Notify(ps.kernel.Moved) // devices may have changed while control was down
+	loop.Notify(ps.watched)      // groups in the saved state may watch ports
 	var done sync.WaitGroup
 	done.Go(func() { ps.watchPorts(ctx) })
 	done.Go(func() { ps.aggregations.run(ctx) })
@@ -163,8 +163,8 @@ func (ps *Ports) Run(ctx context.Context) {
 	done.Wait()
 }
 
-// followAddresses passes new tunnel endpoints to the uplinks when addresses of the host
-// change. It returns when ctx ends.
+// followAddresses checks the ports' devices and passes the present tunnel endpoints to the uplinks,
+// whenever links or addresses of the host change. It returns when ctx ends.
 func (ps *Ports) followAddresses(ctx context.Context) {
 	for {
 		select {
@@ -176,12 +176,12 @@ func (ps *Ports) followAddresses(ctx context.Context) {
 	}
 }
 
-// This file has the ports' steps in the start of control and in the replacement of an
-// engine.
+// The following methods are the ports' steps in the start of control, and in the replacement of an
+// engine by another.
 
-// Load makes the saved ports. names maps each number to the name of its last port.
-// devices has the devices that an engine has kept, by port number. Load removes the
-// devices that it uses from the map.
+// Load makes the saved ports. names maps each number to the name of its last port. devices has the
+// devices that the engine has kept for this process, by port number. Load removes the devices that it
+// takes over from the map.
 func (ps *Ports) Load(tx *change.Tx, saved []store.Port, names map[uint32]string, devices map[uint32]*engine.Kept) {
 	ps.numbers = names
 	for _, p := range saved {
@@ -193,13 +193,14 @@ func (ps *Ports) Load(tx *change.Tx, saved []store.Port, names map[uint32]string
 		ps.log.Error("there is no tunnel to weft-central's other hosts", "error", err)
 	}
 	ps.updateView(tx)
-	ps.SetTunnels(tx) // finds out which tunnels are down
+	ps.SetTunnels(tx) // after this call, followLiveness knows which tunnels are down
 	if ps.followLiveness(tx) {
-		ps.updateView(tx) // the revalidation of old megaflows needs the liveness of ports
+		ps.updateView(tx) // the revalidation of older megaflows needs the ports' liveness
 	}
 }
 
-// SetTunnels passes the uplinks, the remotes, the encap options and the BFD sessions to the tunnel templates.
+// SetTunnels passes the uplinks, the remotes, the encap options and the BFD sessions to the underlay's
+// templates.
 func (ps *Ports) SetTunnels(tx *change.Tx) {
 	remotes := ps.declaredRemotes(tx)
 	ps.templates.Watch(remotes)
@@ -211,8 +212,8 @@ func (ps *Ports) SetTunnels(tx *change.Tx) {
 	}
 }
 
-// TakeOver continues with the workers of an earlier control process. It attaches the
-// ports that are not in attached, and sends the termination table again.
+// TakeOver continues with the workers of an earlier control process. It attaches the ports that
+// "attached", the set of ports in the engine, lacks. It sends the whole termination table again.
 func (ps *Ports) TakeOver(tx *change.Tx, w *workers.Workers, attached map[uint32]bool) {
 	for number := range uint32(port.MaxPorts) {
 		ps.terminated[number] = tunnel.Termination{Port: port.MaxPorts}
@@ -232,8 +233,8 @@ func (ps *Ports) Terminate(tx *change.Tx, w *workers.Workers) {
 	ps.sendTerminations(tx, w)
 }
 
-// AttachAll passes all ports to a new engine. resume means that a killed engine used
-// their devices before.
+// AttachAll passes all ports to a new engine. resume means that a killed engine used their devices
+// before, so that their rings may be in use.
 func (ps *Ports) AttachAll(tx *change.Tx, resume bool) {
 	ps.SetTunnels(tx)
 	ps.updateEndpointsLocked(tx)
@@ -242,17 +243,17 @@ func (ps *Ports) AttachAll(tx *change.Tx, resume bool) {
 	}
 }
 
-// Close closes all devices.
+// Close closes the devices of all ports, when control ends.
 func (ps *Ports) Close() {
 	for _, p := range ps.byNumber {
 		p.driver.close()
 	}
 }
 
-// Hangs returns the number of engines that hung while they used the port.
+// Hangs returns how many engines have hung while they served the port.
 func (ps *Ports) Hangs(number uint32) uint64 { return ps.suspects.Hangs(number) }
 
-// Fail closes a port's device and stores the reason. Control opens it again later.
+// Fail closes a port's device and stores the reason. retryPorts opens it again later.
 func (ps *Ports) Fail(tx *change.Tx, number uint32, reason error) {
 	if p := ps.byNumber[number]; p != nil {
 		ps.failPort(tx, p, reason)
