@@ -13,8 +13,8 @@ import (
 	"weft/api"
 )
 
-// bondPort returns the port of type=bond that stands for a row in Port with several interfaces.
-// names has the port names in use.
+// bondPort returns the bond for a row in table Port that has several interfaces: a port of type=bond.
+// names has the port names in use; bondPort adds the bond's name.
 func bondPort(t tables, bridge string, id uuid, names map[string]bool) port {
 	r := t["Port"][id]
 	p := port{id: id, table: "Port", name: r.text("name"), bridge: bridge}
@@ -42,8 +42,8 @@ func bondPort(t tables, bridge string, id uuid, names map[string]bool) port {
 	return p
 }
 
-// lacpWords returns the options about LACP of a row in Port. A value that Open vSwitch would
-// ignore is left out.
+// lacpWords returns the LACP options for a row in table Port. It leaves out values that Open vSwitch
+// would ignore.
 func lacpWords(r row, lacp string) []string {
 	words := []string{"lacp=" + lacp}
 	if r.get("other_config", "lacp-time") == "fast" {
@@ -58,7 +58,8 @@ func lacpWords(r row, lacp string) []string {
 	return append(words, numberWords(r, "lacp-system-priority")...)
 }
 
-// numberWords returns the options for keys of other_config that have a number from 1 to 65535.
+// numberWords returns an option for each of these keys of other_config whose value is a number from 1 to
+// 65535.
 func numberWords(r row, keys ...string) (words []string) {
 	for _, key := range keys {
 		if n, err := strconv.ParseUint(r.get("other_config", key), 10, 16); err == nil && n > 0 {
@@ -68,8 +69,8 @@ func numberWords(r row, keys ...string) (words []string) {
 	return words
 }
 
-// memberWords turns the words of an interface with row r into those of a member of a bond, or
-// returns why it cannot be one.
+// memberWords adds the options of a bond's member to the options of an interface, whose row is r. If the
+// interface cannot be a member, it returns the reason.
 func memberWords(r row, words []string, b *port) (member []string, problem string) {
 	if b.problem != "" {
 		return nil, b.problem
@@ -84,7 +85,8 @@ func memberWords(r row, words []string, b *port) (member []string, problem strin
 	return words, ""
 }
 
-// lacpCurrent returns the column lacp_current of Interface.
+// lacpCurrent returns the value of Interface.lacp_current for a port, from the bond that it is a member
+// of.
 func lacpCurrent(p *api.Port, present map[string]*api.Port) value {
 	b := present[p.Options["bond"]]
 	if b == nil || b.Bond == nil {
@@ -98,7 +100,7 @@ func lacpCurrent(p *api.Port, present map[string]*api.Port) value {
 	return none()
 }
 
-// bondColumns returns the columns of Port that the switch writes for a bond.
+// bondColumns returns the columns that the switch writes into a bond's row in table Port.
 func bondColumns(p *api.Port, present map[string]*api.Port, devices map[string]device) map[string]value {
 	mac := ""
 	if p != nil && p.Bond != nil && p.Bond.Active != "" {

@@ -9,16 +9,16 @@ import (
 	"strings"
 )
 
-// OVSVersion is written to Open_vSwitch.ovs_version, from which clients derive features: the
-// version whose tools and columns the tests compare with.
+// OVSVersion is written to Open_vSwitch.ovs_version, from which clients derive what a switch can do. It
+// is the version of Open vSwitch whose tools and columns the tests compare with.
 const OVSVersion = "3.1.0-weft"
 
 // datapathTypes are the values of Bridge.datapath_type, which have no effect here: all
 // bridges share one data path.
 var datapathTypes = []string{"netdev", "system"}
 
-// capabilities are written to Datapath.capabilities. Clients such as ovn-controller choose
-// flows by them. TestCapabilities compares them with what the switch takes.
+// capabilities are written to Datapath.capabilities. Clients such as ovn-controller choose the flows
+// that they add by them. TestCapabilities compares them with the flows that the switch accepts.
 var capabilities = map[string]string{
 	"add_mpls":             "true",  // encap(mpls) below and above Ethernet, openflow/xlate/encap.go
 	"check_pkt_len":        "true",  // openflow/checklarger.go
@@ -31,19 +31,19 @@ var capabilities = map[string]string{
 	"ct_state":             "true",
 	"ct_state_nat":         "true",
 	"ct_timeout":           "true",  // timeouts of a zone, which the rows of CT_Timeout_Policy set
-	"ct_zero_snat":         "false", // an all-zero address of nat(src) is no request to look for port conflicts
+	"ct_zero_snat":         "false", // nat(src) with an all-zero address does not search for port conflicts
 	"ct_zone":              "true",
 	"explicit_drop_action": "true",  // a megaflow without actions drops and counts
-	"lb_output_action":     "false", // a connection of a bond with balance-tcp has a megaflow of its own
-	"masked_set_action":    "true",  // package packet rewrites under masks
+	"lb_output_action":     "false", // each connection through a bond with balance-tcp has a megaflow instead
+	"masked_set_action":    "true",  // package packet rewrites single bits of fields
 	"max_hash_alg":         "0",
 	"max_vlan_headers":     "2",    // flowtable.Key has two tags
 	"nd_ext":               "true", // fields nd_reserved and nd_options_type
-	"recirc":               "true", // decisions/0014
-	"sample_nesting":       "0",    // there is no action sample
-	"tnl_push_pop":         "true", // package tunnel writes and takes off outer headers
+	"recirc":               "true", // docs/decisions/0014
+	"sample_nesting":       "0",    // a sample contains no actions, so none is nested
+	"tnl_push_pop":         "true", // package tunnel writes and removes outer headers
 	"trunc":                "true", // output(max_len=)
-	"ufid":                 "true", // megaflows have slots instead of being named by their keys
+	"ufid":                 "true", // OVS means flows with unique IDs; megaflows have slots
 }
 
 // ifaceTypes are written to Open_vSwitch.iface_types.
@@ -100,7 +100,8 @@ func HasFeature(name string) bool {
 	return has
 }
 
-// logCapabilities logs capabilities in the words of ovs-vswitchd, whose log tools search.
+// logCapabilities logs capabilities in the words of ovs-vswitchd, for tools that search its log for
+// them.
 func (c *Client) logCapabilities() {
 	c.log.Info("VLAN header stack length probed as " + capabilities["max_vlan_headers"])
 	for _, f := range []struct{ capability, words string }{

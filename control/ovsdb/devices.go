@@ -11,7 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// device is what the kernel says about a network device.
+// device is the kernel's state of a network device of the host.
 type device struct {
 	index   int
 	mtu     int
@@ -21,7 +21,7 @@ type device struct {
 	peer    int // index of a veth's other end; 0: the device is no veth
 }
 
-// Kernel asks the kernel about devices and routes.
+// Kernel queries devices and routes of the host over netlink.
 type Kernel struct{}
 
 // devices lists the host's network devices by name.
@@ -42,7 +42,8 @@ func (Kernel) devices() map[string]device {
 	return list
 }
 
-// routeDevice returns the device through which the host sends to an address, or "".
+// routeDevice returns the device through which the host sends to an address. It returns "" for the
+// loopback device, or without a route.
 func (Kernel) routeDevice(to netip.Addr) string {
 	routes, err := netlink.RouteGet(to.AsSlice())
 	if err != nil || len(routes) == 0 {
@@ -55,7 +56,7 @@ func (Kernel) routeDevice(to netip.Addr) string {
 	return l.Attrs().Name
 }
 
-// addressed reports whether a device has an address of the host.
+// addressed reports whether a device has an IP address that is not link-local.
 func (Kernel) addressed(dev string) bool {
 	l, err := netlink.LinkByName(dev)
 	if err != nil {
@@ -74,7 +75,7 @@ func (Kernel) setMTU(dev string, mtu int) error {
 	return netlink.LinkSetMTU(l, mtu)
 }
 
-// facts is the interface to the kernel, which tests replace.
+// facts has the queries to the kernel, which tests replace.
 type facts interface {
 	devices() map[string]device
 	routeDevice(to netip.Addr) string
@@ -82,9 +83,9 @@ type facts interface {
 	setMTU(dev string, mtu int) error
 }
 
-// tunnelDevices returns the devices through which the model's tunnels leave, sorted: by the
-// host's routes to their remotes. If the flows name the remotes, the tunnels may leave through the
-// device of the route to a public address, and the LOCAL devices of other bridges that have addresses.
+// tunnelDevices returns the sorted names of the devices through which the model's tunnels leave. The
+// host's routes to the tunnels' remotes select them. If flows choose the remotes, it returns the device
+// of the default route, and LOCAL devices of other bridges that have addresses.
 func (c *Client) tunnelDevices(m *model) (list []string) {
 	c.routesRead = time.Now()
 	seen := map[netip.Addr]bool{}
@@ -120,5 +121,6 @@ func (m *model) hasTunnels() bool {
 	return slices.ContainsFunc(m.ports, func(p port) bool { return option(p.words, "remote") != "" })
 }
 
-// defaultRemote stands for any remote: it has the default route (RFC 5737).
+// defaultRemote stands for remotes that flows choose. It is a documentation address (RFC 5737), so only
+// the default route leads to it.
 var defaultRemote = netip.MustParseAddr("192.0.2.1")

@@ -9,10 +9,9 @@ import (
 	"strings"
 )
 
-// exporterPorts returns the ports of type=ipfix and type=sflow that stand for the columns ipfix and
-// sflow of row id in Bridge, and for the rows in Flow_Sample_Collector_Set of the bridge. Their
-// names have the identifier of the row in Bridge or in Flow_Sample_Collector_Set, because several
-// may share a row in IPFIX.
+// exporterPorts returns the ports of type=ipfix and type=sflow for a bridge: those of the columns ipfix
+// and sflow of its row "id", and one for each of its rows in Flow_Sample_Collector_Set. A port's name
+// contains the UUID of that row, because several rows may share one row in IPFIX.
 func exporterPorts(t tables, bridge string, id uuid) (list []port) {
 	r := t["Bridge"][id]
 	for _, ref := range r.refs("sflow") {
@@ -79,7 +78,8 @@ func sflowWords(r row) []string {
 	return words
 }
 
-// targetWords returns the collectors of a row. usual is the port of one that names none.
+// targetWords returns the option targets= for a row's collectors. usual is the UDP port of targets
+// without a port.
 func targetWords(r row, usual uint16) []string {
 	var list []string
 	for _, a := range r["targets"].atoms {

@@ -10,8 +10,8 @@ import (
 	"weft/api"
 )
 
-// mirrorPort returns the port of type=mirror that stands for a row in Mirror. Its name has the
-// row's identifier, because several rows may have one name.
+// mirrorPort returns the port of type=mirror for a row in table Mirror. Its name contains the row's
+// UUID, because several rows may have the same name.
 func mirrorPort(t tables, bridge string, id uuid) port {
 	r := t["Mirror"][id]
 	p := port{id: id, name: "mirror-" + string(id), bridge: bridge, table: "Mirror", words: []string{"type=mirror", "bridge=" + bridge}}
@@ -39,7 +39,8 @@ func mirrorPort(t tables, bridge string, id uuid) port {
 	return p
 }
 
-// mirrorStatistics returns the column statistics of a mirror, whose port counts the copies as sent.
+// mirrorStatistics returns the value of Mirror.statistics. The mirror's port counts the copies as sent
+// packets.
 func mirrorStatistics(s *api.PortStats) value {
 	return mapOf(map[string]int64{"tx_packets": int64(s.TxPackets), "tx_bytes": int64(s.TxBytes)})
 }

@@ -15,38 +15,38 @@ import (
 	"weft/vhost"
 )
 
-// bridge is a bridge as the database wants it.
+// bridge is a bridge with the settings that the database asks for.
 type bridge struct {
 	id          uuid
 	name        string
 	failMode    string
 	controllers []string
-	datapathID  string // "": the switch's choice
-	hwaddr      string // MAC address of LOCAL; "": the kernel's choice
+	datapathID  string // "": the switch chooses the ID
+	hwaddr      string // MAC address of the port LOCAL; "": the kernel chooses it
 }
 
-// port is a port as the database wants it.
+// port is a port with the options that the database asks for.
 type port struct {
 	id      uuid
-	table   string // of the row: Interface, Port for a bond, or that of a mirror or an exporter
+	table   string // table of the row: Interface, Port (of a bond), Mirror, or the table of an exporter
 	name    string
 	bridge  string
 	words   []string // options of weft add-port
-	ofport  uint32   // number in flows as last written; 0: none
-	mtu     int      // MTU of the device that a port of type=device takes; 0: unchanged
-	problem string   // why the switch cannot have the port; "": it can
+	ofport  uint32   // number in flows that the column ofport has; 0: none
+	mtu     int      // MTU for the device of a port of type=device; 0: unchanged
+	problem string   // why the switch cannot make the port; "": it can
 }
 
-// model is the switch as the database wants it.
+// model has the bridges and ports that the database asks for.
 type model struct {
 	bridges []bridge
 	ports   []port
 }
 
-// wanted reads the model from the rows. rundir is the directory of vhost-user sockets.
+// wanted derives the model from the rows. rundir is the directory of vhost-user sockets.
 //
-// While other_config:flow-restore-wait is true, a script restores the flows, as ovs-ctl does: no
-// bridge has controllers or flows of its own until then.
+// While other_config:flow-restore-wait is true, a script such as ovs-ctl restores the flows. Until it is
+// done, no bridge has controllers, and no bridge forwards in standalone mode.
 func wanted(t tables, rundir string) (m model) {
 	_, root := t.root()
 	names := map[string]bool{}
@@ -88,13 +88,13 @@ func wanted(t tables, rundir string) (m model) {
 	return m
 }
 
-// connectable reports whether the switch can connect to a controller's target. Every bridge
-// has its socket BRIDGE.mgmt, so punix: and ptcp: are listeners that nobody needs.
+// connectable reports whether the switch connects to a controller's target. It does not listen for
+// punix: and ptcp:, because every bridge has its socket BRIDGE.mgmt for local tools.
 func connectable(target string) bool {
 	return strings.HasPrefix(target, "tcp:") || strings.HasPrefix(target, "ssl:")
 }
 
-// withPort adds OpenFlow's port number to a target without one.
+// withPort adds OpenFlow's default port 6653 to a target without a port.
 func withPort(target string) string {
 	word, address, _ := strings.Cut(target, ":")
 	if strings.Contains(strings.TrimRight(address[strings.LastIndexByte(address, ']')+1:], "0123456789"), ":") {
@@ -103,9 +103,9 @@ func withPort(target string) string {
 	return word + ":" + address + ":6653"
 }
 
-// addPort adds a port for each interface of row id in the table Port. A row with several interfaces is
-// a bond, so addPort also adds a port of type=bond. names has the port names in use, and gets the new
-// ones.
+// addPort adds a port for each interface of row "id" in table Port. A row with several interfaces is a
+// bond, for which addPort also adds a port of type=bond. names has the port names in use; addPort adds
+// the new ones.
 func (m *model) addPort(t tables, b *bridge, id uuid, rundir string, names map[string]bool) {
 	r := t["Port"][id]
 	ids := r.refs("interfaces")
@@ -153,7 +153,7 @@ func (m *model) addPort(t tables, b *bridge, id uuid, rundir string, names map[s
 	}
 }
 
-// vlanWords returns the options of a row in Port, which have the same names.
+// vlanWords returns the VLAN options for a row in table Port. The options have the names of the columns.
 func vlanWords(r row) (words []string) {
 	if tag, ok := r.number("tag"); ok {
 		words = append(words, fmt.Sprintf("tag=%d", tag))
@@ -172,8 +172,8 @@ func vlanWords(r row) (words []string) {
 	return words
 }
 
-// queueWords returns the queues of a row in Port: those of its row in QoS that have a max-rate.
-// Each is a token bucket that flows choose with set_queue.
+// queueWords returns the option qos= for a row in table Port. It has those queues of the port's QoS row
+// that have a max-rate. Each queue is a token bucket that flows choose with set_queue.
 func queueWords(t tables, r row) []string {
 	var queues []string
 	for _, id := range r.refs("qos") {
@@ -201,7 +201,7 @@ func queueWords(t tables, r row) []string {
 	return []string{"qos=" + strings.Join(queues, ",")}
 }
 
-// ranges writes sorted numbers as in 1-3,7.
+// ranges formats sorted numbers as ranges, as in 1-3,7.
 func ranges(list []int64) string {
 	var parts []string
 	for i := 0; i < len(list); {
@@ -219,10 +219,12 @@ func ranges(list []int64) string {
 	return strings.Join(parts, ",")
 }
 
-// A kind maps a row in Interface to words of weft add-port, or returns why it cannot.
+// A kind returns the options of weft add-port for a row in table Interface, or the reason why there are
+// none.
 type kind func(r row, name, rundir string) (words []string, problem string)
 
-// kinds has the types of interfaces by the column type. The keys are Open_vSwitch.iface_types.
+// kinds maps the values of Interface.type to functions. The keys are written to
+// Open_vSwitch.iface_types.
 var kinds = map[string]kind{
 	"system":              systemWords,
 	"internal":            tapWords,
@@ -310,8 +312,8 @@ func serverWords(r row, name, rundir string) ([]string, string) {
 	return vhostWords(r, "mode=server", rundir+"/"+name), ""
 }
 
-// vhostWords offers as many queue pairs as there can be. The guest chooses how many it uses,
-// as with Open vSwitch.
+// vhostWords returns the options of a vhost-user port with the most queue pairs. The guest chooses how
+// many it uses, as with Open vSwitch.
 func vhostWords(r row, mode, path string) []string {
 	words := []string{"type=vhost-user", mode, "path=" + path, fmt.Sprintf("queues=%d", vhost.MaxQueuePairs)}
 	if mtu, ok := r.number("mtu_request"); ok {
@@ -323,7 +325,7 @@ func vhostWords(r row, mode, path string) []string {
 func tunnelWords(kind string) kind {
 	return func(r row, _, _ string) ([]string, string) {
 		option := func(key string) string { return r.get("options", key) }
-		words := []string{"type=" + kind, "split_horizon=off"} // Open vSwitch floods from tunnel to tunnel
+		words := []string{"type=" + kind, "split_horizon=off"} // as Open vSwitch does, flood from tunnel to tunnel
 		remote := option("remote_ip")
 		if remote == "" {
 			return nil, "options:remote_ip is missing; expected an address, or flow"
@@ -335,7 +337,7 @@ func tunnelWords(kind string) kind {
 		}
 		words = append(words, "vni="+key)
 		for _, o := range []struct{ key, word string }{{"local_ip", "local"}, {"dst_port", "dst_port"}, {"tos", "tos"}, {"ttl", "ttl"}} {
-			if v := option(o.key); v != "" && v != "flow" { // local_ip=flow: tun_src of the flow, which needs no option
+			if v := option(o.key); v != "" && v != "flow" { // local_ip=flow needs no option: the flow sets tun_src
 				words = append(words, o.word+"="+v)
 			}
 		}
@@ -359,7 +361,7 @@ func tunnelWords(kind string) kind {
 	}
 }
 
-// greWords maps GRE and ERSPAN. The types that begin with ip6 are those over IPv6.
+// greWords maps GRE and ERSPAN interfaces. Types that begin with ip6 have IPv6 outer headers.
 func greWords(kind string) kind {
 	return func(r row, _, _ string) ([]string, string) {
 		option := func(key string) string { return r.get("options", key) }
@@ -402,7 +404,7 @@ func greWords(kind string) kind {
 	}
 }
 
-// leastBFD is the shortest interval in milliseconds that bfd_min_tx= and bfd_min_rx= take.
+// leastBFD is the least value of the options bfd_min_tx= and bfd_min_rx=, in milliseconds.
 const leastBFD = 50
 
 func bfdWords(r row) []string {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ovsdb makes the switch to an ovsdb-server what ovs-vswitchd is: it holds the
-// database's lock, monitors the tables, brings the switch into agreement with the rows, and
-// writes back what the switch is.
+// Package ovsdb lets an ovsdb-server configure the switch, as ovs-vswitchd does: it holds the database's
+// lock, monitors the tables, changes the switch until it agrees with the rows, and writes the switch's
+// state back.
 //
 //	ovsdb.go         the client: connects, holds the lock, decides when to work
 //	session.go       JSON-RPC with the server
@@ -11,13 +11,13 @@
 //	reconcile.go     from words to changes of the switch
 //	mirrors.go, exporters.go, bonds.go   mirrors and exporters of bridges, ports of several interfaces
 //	settings.go      zones of connection tracking, and limits of flow tables
-//	devices.go       the kernel's devices and routes
+//	settings.go      zones of connection tracking, and limits of flow tables
 //	writeback.go     rows that the switch writes
 //	capabilities.go  what the switch tells about itself
-//	check.go         what the switch could not do of a database, before it follows it
+//	check.go         finds rows that the switch could not put into effect
 //
-// Everything happens in the goroutine of Run, except that a session reads in its own. It
-// holds no lock while it calls the switch or the server.
+// All work happens in the goroutine of Run, except that a goroutine of each session reads from the
+// server. The package holds no lock while it calls the switch or the server.
 package ovsdb
 
 import (
@@ -41,34 +41,36 @@ const (
 	// The pause between two attempts to connect doubles from minBackoff to maxBackoff.
 	minBackoff = 250 * time.Millisecond
 	maxBackoff = 8 * time.Second
-	// statusInterval is the time between two looks at states of ports and controllers.
+	// statusInterval is the time between two write-backs of the states of ports and controllers.
 	statusInterval = time.Second
-	// Changes of links are written at once, linkBurst times in a row and then once in linkPause.
+	// Changes of links are written at once, up to linkBurst times in a row, and then at most once in
+	// linkPause.
 	linkPause = 20 * time.Millisecond
 	linkBurst = 16
-	// usualStats is the default of other_config:stats-update-interval in milliseconds.
+	// usualStats is the default of other_config:stats-update-interval, in milliseconds.
 	usualStats = 5000
-	// checkEvery is the number of bytes of changes after which the client looks how much memory all rows take.
+	// checkEvery is the number of received bytes after which the client computes again how much memory
+	// its rows take.
 	checkEvery = 8 << 20
 )
 
-// Setup is what the client needs.
+// Setup has the dependencies of a Client.
 type Setup struct {
-	Target string // of the ovsdb-server, see CheckTarget
-	// Certificates are for a target with ssl:. Each connection reads them anew.
+	Target string // address of the ovsdb-server, see CheckTarget
+	// Certificates are for a target with ssl:. The client reads them again for each connection.
 	Certificates Certificates
 	Switch       Switch
-	Tables       FlowTables // nil: the database does not rule their limits
-	Tracker      Tracker    // nil: the database does not rule zones
-	// LinkChanges gets a message when a network device has changed; nil: the client looks each
-	// second only.
+	Tables       FlowTables // nil: the database does not set limits of flow tables
+	Tracker      Tracker    // nil: the database does not configure zones
+	// LinkChanges gets a message when a network device has changed. If it is nil, the client only checks
+	// once a second.
 	LinkChanges <-chan struct{}
 	RunDir      string // directory of the sockets of dpdkvhostuser ports
-	Version     string // of the switch
+	Version     string // version of the switch, for Bridge.datapath_version
 	Log         *slog.Logger
 }
 
-// Client follows one database.
+// Client configures the switch from one database. The goroutine of Run owns its fields.
 type Client struct {
 	setup  Setup
 	log    *slog.Logger
@@ -77,27 +79,27 @@ type Client struct {
 	session   *session
 	schema    schema
 	rows      tables
-	last      string // newest transaction that rows contain; "": none
+	last      string // ID of the newest transaction in rows; "": none
 	locked    bool
 	unchecked int  // bytes of changes since the last checkRows
-	changed   bool // the rows or the lock have changed since the switch agreed with them
-	unset     bool // the settings do not agree with the rows yet, because no engine serves
+	changed   bool // the rows or the lock have changed since the last reconcile
+	unset     bool // the settings still differ from the rows, because no engine serves yet
 
 	failed        map[string]*failure // by name of the port
-	problems      map[uuid]string     // of rows in Interface that are no port, as logged
+	problems      map[uuid]string     // last logged reasons, by row in Interface
 	bridgeProblem map[string]string
 	missingBridge map[string]bool // bridges that could not be added
-	// zones whose limits the database has set, and whether it has set the default limit. The
-	// others may have limits of ovs-appctl dpctl/ct-set-limits.
+	// limited has the zones whose limits the database has set. defaultLimited is true if the database
+	// has set the default limit. Other limits may come from ovs-appctl dpctl/ct-set-limits, and stay.
 	limited        map[uint16]bool
 	defaultLimited bool
-	vlanLimit      int // as set; 0: never
+	vlanLimit      int // last limit passed to the flow tables; 0: none
 	warned         map[string]string
 	model          model
-	statistics     map[uuid]value // as written
+	statistics     map[uuid]value // statistics last written, by row
 	statsWritten   time.Time
-	tooMuch        atomic.Uint64 // sessions that errTooMuch has ended
-	routesRead     time.Time     // when the uplinks of tunnels were last looked at
+	tooMuch        atomic.Uint64 // number of sessions that ended with errTooMuch
+	routesRead     time.Time     // when the routes of the tunnels were last queried
 }
 
 // New returns a client. Run starts it.
@@ -105,7 +107,7 @@ func New(s Setup) *Client {
 	return &Client{setup: s, log: s.Log, kernel: Kernel{}, failed: map[string]*failure{}, limited: map[uint16]bool{}, warned: map[string]string{}}
 }
 
-// LimitRows is a limits.Source.
+// LimitRows emits the row of `weft show limits` about the memory for the database's rows.
 func (c *Client) LimitRows(emit func(limits.Row)) {
 	emit(limits.Row{Name: "ovsdb_bytes", Unit: "bytes", Holder: limits.All(), Limit: maxRowBytes, Refused: c.tooMuch.Load()})
 }
@@ -135,7 +137,7 @@ func (c *Client) Run(ctx context.Context) {
 	}
 }
 
-// follow serves one connection. It returns the reason of its end.
+// follow serves one connection to the database, and returns the reason of its end.
 func (c *Client) follow(ctx context.Context) (err error) {
 	if c.session, err = dial(ctx, c.setup.Target, c.setup.Certificates); err != nil {
 		return err
@@ -169,7 +171,7 @@ func (c *Client) follow(ctx context.Context) (err error) {
 	}
 }
 
-// begin asks for the schema, the lock and the rows.
+// begin requests the schema, the lock and the rows.
 func (c *Client) begin() error {
 	c.schema = schema{}
 	if err := c.session.call("get_schema", &c.schema, database); err != nil {
@@ -181,7 +183,7 @@ func (c *Client) begin() error {
 	return c.readRows()
 }
 
-// askForLock asks for the database's lock, which may arrive later.
+// askForLock requests the database's lock. The server may grant it later, in a notification.
 func (c *Client) askForLock() error {
 	var lock struct {
 		Locked bool `json:"locked"`
@@ -196,7 +198,7 @@ func (c *Client) askForLock() error {
 	return nil
 }
 
-// readRows asks for the rows, and for notifications of their changes.
+// readRows requests the rows, and notifications of their changes.
 func (c *Client) readRows() error {
 	var reply []json.RawMessage
 	since := c.last
@@ -214,7 +216,7 @@ func (c *Client) readRows() error {
 	if err := errors.Join(json.Unmarshal(reply[0], &found), json.Unmarshal(reply[1], &c.last), json.Unmarshal(reply[2], &updates)); err != nil {
 		return fmt.Errorf("monitor_cond_since: %w", err)
 	}
-	if !found { // the server does not know our transaction, and sends all rows
+	if !found { // the server does not know the transaction "since", and has sent all rows
 		c.rows = tables{}
 	}
 	c.statistics = map[uuid]value{}
@@ -224,7 +226,8 @@ func (c *Client) readRows() error {
 	return c.checkRows()
 }
 
-// checkRows forgets rows that are too many, so that the next session asks for all rows again.
+// checkRows returns an error if the rows take too much memory. It then drops them, so that the next
+// session requests all rows again.
 func (c *Client) checkRows() error {
 	err := c.rows.check()
 	if err != nil {
@@ -233,8 +236,8 @@ func (c *Client) checkRows() error {
 	return err
 }
 
-// takeNotifications applies the notifications that have arrived. Each update is one
-// transaction, so the rows are never torn.
+// takeNotifications applies the notifications that have arrived. Each update is a whole transaction, so
+// the rows are consistent after each.
 func (c *Client) takeNotifications() error {
 	notifications := c.session.notifications()
 	for _, m := range notifications {
@@ -270,11 +273,11 @@ func (c *Client) takeNotifications() error {
 	return c.checkRows()
 }
 
-// work brings the switch into agreement with the rows, if they have changed or a failed row
-// is due, and writes back.
+// work changes the switch until it agrees with the rows, if the rows have changed or a failed port is
+// due for another attempt. It then writes the switch's state back.
 func (c *Client) work(now time.Time) error {
 	_, root := c.rows.root()
-	if !c.locked || root == nil { // without ovs-vsctl init, the database says nothing
+	if !c.locked || root == nil { // before ovs-vsctl init, the database asks for nothing
 		return nil
 	}
 	if c.changed || c.due(now) {
@@ -293,8 +296,8 @@ func (c *Client) work(now time.Time) error {
 	return c.writeBack(now)
 }
 
-// due reports whether a failed row must be tried again, or the routes of tunnels must be looked
-// at again. A row is tried at once when its device appears.
+// due reports whether it is time to try a failed port again, or to query the routes of tunnels again. A
+// failed port is tried at once when its device appears.
 func (c *Client) due(now time.Time) (due bool) {
 	if len(c.failed) > 0 {
 		devices := c.kernel.devices()
@@ -308,7 +311,8 @@ func (c *Client) due(now time.Time) (due bool) {
 	return due || now.Sub(c.routesRead) >= retryInterval && c.model.hasTunnels()
 }
 
-// noteProblems logs each row in Interface that is no port, once until its reason changes.
+// noteProblems logs why the model's ports with a problem cannot be made, again only when the reason
+// changes.
 func (c *Client) noteProblems(m *model) {
 	problems := map[uuid]string{}
 	for i := range m.ports {
@@ -324,7 +328,7 @@ func (c *Client) noteProblems(m *model) {
 	c.problems = problems
 }
 
-// noteIgnored calls warn for each column that has no effect although it is set.
+// noteIgnored calls the function warn for each column that is set but has no effect in this switch.
 func noteIgnored(t tables, warn func(subject, reason string)) {
 	for _, r := range t["QoS"] {
 		if kind := r.text("type"); kind != "linux-htb" {

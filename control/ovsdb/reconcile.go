@@ -11,7 +11,7 @@ import (
 	"weft/api"
 )
 
-// Switch has the bridges, ports and controllers of the switch, which the database determines.
+// Switch has the bridges, ports and controllers of the switch, which the database configures.
 type Switch interface {
 	// Bridges lists the bridges of add-br.
 	Bridges() []api.Bridge
@@ -20,7 +20,8 @@ type Switch interface {
 	DeleteBridge(name string) error
 	// Ports lists all ports.
 	Ports() []api.Port
-	// ChangePorts calls change. All its changes of ports are one change of the switch.
+	// ChangePorts calls the function "change" once. All its changes of ports are one transaction of the
+	// switch.
 	ChangePorts(change func(ports PortChanges))
 	// Controllers returns the states of a bridge's controllers by target.
 	Controllers(bridge string) map[string]Controller
@@ -29,13 +30,13 @@ type Switch interface {
 // Controller is the connection to a controller, see ofconn.ControllerState.
 type Controller struct {
 	Connected bool
-	Role      string // master, slave or other
+	Role      string // role that the controller has: master, slave or other
 	Since     time.Time
 	Problem   string
 }
 
 // PortChanges changes ports in one transaction. onFailure gets the error of a change that was accepted
-// but failed at the end of the transaction.
+// at first but failed when the transaction ended.
 type PortChanges interface {
 	Add(name string, words []string, onFailure func(error)) error
 	Modify(name string, words []string, onFailure func(error)) error
@@ -45,8 +46,8 @@ type PortChanges interface {
 	Prefer(bridge, name string, number uint32)
 }
 
-// retryInterval is the time after which the client tries again to add or change a port that failed.
-// The second attempt may succeed, for example because the port's device exists now.
+// retryInterval is the time after which the client tries again to add or change a port that failed. A
+// later attempt may succeed, for example because the port's device exists by then.
 const retryInterval = 5 * time.Second
 
 // failure is a port that could not be added or changed.
@@ -54,8 +55,9 @@ type failure struct {
 	words  []string
 	reason string
 	tried  time.Time
-	device bool // a device of the port's name was there
-	// ofBridge: the port's bridge is missing. The port is added as soon as the bridge is there.
+	device bool // at the last attempt there was a device with the port's name
+	// ofBridge is true if the port failed because its bridge is missing. It is tried again as soon as
+	// the bridge exists.
 	ofBridge bool
 }
 
@@ -63,13 +65,13 @@ type failure struct {
 // vSwitch sends tunnels through the host's stack, so the database does not name uplinks.
 const uplinkPrefix = "uplink-"
 
-// isUplink reports whether the port carries tunnels. The database does not rule uplinks.
+// isUplink reports whether the port carries tunnels. The database does not configure uplinks.
 func isUplink(p *api.Port) bool {
 	return p.Type == "uplink" || p.Type == "af_xdp" || p.Type == "af_packet"
 }
 
-// reconcile brings the switch into agreement with the model, in one change of the switch if the
-// bridges stay. The failure of one port is noted, and the other ports are added and changed nevertheless.
+// reconcile changes the switch until it agrees with the model. It is one transaction if no bridge
+// changes. If one port fails, reconcile records the failure and continues with the others.
 func (c *Client) reconcile(m *model, now time.Time) {
 	present := c.portsByName()
 	desired := map[string]*port{}
@@ -87,7 +89,7 @@ func (c *Client) reconcile(m *model, now time.Time) {
 	if c.bridgesDiffer(m) {
 		c.setup.Switch.ChangePorts(func(ports PortChanges) { c.deletePorts(ports, present, desired) })
 		c.reconcileBridges(m)
-		present = c.portsByName() // a deleted bridge has taken its ports along
+		present = c.portsByName() // deleting a bridge has deleted its ports
 	}
 	results := map[*port]error{}
 	c.setup.Switch.ChangePorts(func(ports PortChanges) {
@@ -109,9 +111,9 @@ func (c *Client) portsByName() map[string]*api.Port {
 	return present
 }
 
-// deletePorts deletes the ports that the database does not name, and the ports that have another type or
-// bridge in the database. Ports that are added later can then have the names and numbers of the deleted
-// ones.
+// deletePorts deletes the ports that the database does not name, and the ports whose type, bridge or
+// requested number differ in the database. So ports that are added later can have the names and numbers
+// of deleted ones.
 func (c *Client) deletePorts(ports PortChanges, present map[string]*api.Port, desired map[string]*port) {
 	for _, name := range slices.Sorted(maps.Keys(present)) {
 		p, d := present[name], desired[name]
@@ -123,7 +125,8 @@ func (c *Client) deletePorts(ports PortChanges, present map[string]*api.Port, de
 	}
 }
 
-// kept reports whether a port can become the desired one without its deletion.
+// kept reports whether the port can become the desired one by a change, instead of being deleted and
+// added.
 func kept(p *api.Port, d *port) bool {
 	for _, key := range []string{"type", "bridge", "ofport_request"} {
 		if p.Options[key] != option(d.words, key) {
@@ -149,7 +152,8 @@ func (c *Client) deletePort(ports PortChanges, name string) {
 	}
 }
 
-// bridgesDiffer reports whether the switch has other bridges, or bridges with other settings, than model m.
+// bridgesDiffer reports whether the bridges of the switch, or their settings, differ from those of model
+// m.
 func (c *Client) bridgesDiffer(m *model) bool {
 	present := map[string]api.Bridge{}
 	for _, b := range c.setup.Switch.Bridges() {
@@ -161,19 +165,20 @@ func (c *Client) bridgesDiffer(m *model) bool {
 	})
 }
 
-// continues reports whether a bridge can become the desired one without its deletion.
+// continues reports whether the bridge can become the desired one by a change, instead of being deleted
+// and added.
 func (d *bridge) continues(b *api.Bridge) bool {
 	return d.datapathID == "" || sameID(d.datapathID, b.DatapathID)
 }
 
-// agrees reports whether a bridge has the desired settings.
+// agrees reports whether the bridge has the desired fail mode and controllers.
 func (d *bridge) agrees(b *api.Bridge) bool {
 	return b.FailMode == d.failMode && slices.Equal(slices.Sorted(slices.Values(b.Controllers)), d.controllers)
 }
 
-// reconcileBridges gives the switch the bridges of model m, the switch as the database wants it. It deletes
-// a bridge that m does not have or has with another datapath ID, then adds or changes the others. It logs
-// the error of a bridge and continues.
+// reconcileBridges changes the bridges of the switch until they agree with model m. It deletes bridges
+// that m lacks or has with another datapath ID, then adds or changes the others. It logs the error of a
+// bridge and continues.
 func (c *Client) reconcileBridges(m *model) {
 	desired := map[string]*bridge{}
 	for i := range m.bridges {
@@ -208,7 +213,7 @@ func (c *Client) reconcileBridges(m *model) {
 	}
 }
 
-// sameID reports whether two datapath ids are equal; leading zeros do not count.
+// sameID reports whether two datapath IDs are equal apart from leading zeros.
 func sameID(a, b string) bool {
 	return strings.EqualFold(strings.TrimLeft(a, "0"), strings.TrimLeft(b, "0"))
 }
@@ -216,7 +221,7 @@ func sameID(a, b string) bool {
 // reconcileUplinks adds an uplink for each device that a tunnel uses. It deletes the uplinks that it has
 // added for devices that no tunnel uses any more.
 func (c *Client) reconcileUplinks(ports PortChanges, m *model, present map[string]*api.Port) {
-	taken := map[string]bool{} // devices with an uplink
+	taken := map[string]bool{} // devices that have an uplink
 	wanted := c.tunnelDevices(m)
 	for name, p := range present {
 		if !isUplink(p) {
@@ -241,13 +246,13 @@ func (c *Client) reconcileUplinks(ports PortChanges, m *model, present map[strin
 	}
 }
 
-// reconcilePorts adds and changes ports. presentPorts has the ports in the switch. results gets the
-// result of each port, except of ports that failed a short time ago.
+// reconcilePorts adds and changes ports. presentPorts has the ports of the switch. reconcilePorts stores
+// the result of each port in "results", except for failed ports whose next attempt is not due.
 func (c *Client) reconcilePorts(ports PortChanges, desired map[string]*port, presentPorts map[string]*api.Port, results map[*port]error, now time.Time) {
 	var missing []*port
 	for _, name := range slices.Sorted(maps.Keys(desired)) {
 		d, p := desired[name], presentPorts[name]
-		if c.missingBridge[d.bridge] { // the log names the bridge, each row has the reason
+		if c.missingBridge[d.bridge] { // the log has the bridge's problem; the port's row gets the reason
 			c.failed[name] = &failure{words: d.words, reason: c.bridgeProblem[d.bridge], tried: now, device: true, ofBridge: true}
 			continue
 		}
@@ -260,15 +265,15 @@ func (c *Client) reconcilePorts(ports PortChanges, desired map[string]*port, pre
 			if len(changes) == 0 || ports.Modify(name, changes, func(err error) { results[d] = err }) == nil {
 				continue
 			}
-			// The options cannot change while the port exists.
+			// These options cannot change while the port exists, so the port is deleted and added again.
 			if results[d] = ports.Delete(name); results[d] != nil {
 				continue
 			}
 		}
 		missing = append(missing, d)
 	}
-	// The additions come last, because a new port may need a number or a device of a deleted one.
-	// Flows name ports by the numbers that the switch before this one has written.
+	// Ports are added last, because a new port may need the number or the device of a deleted one. Each
+	// port prefers the number that an earlier process has written to ofport, because flows contain it.
 	for _, d := range missing {
 		if d.ofport > 0 {
 			ports.Prefer(d.bridge, d.name, d.ofport)
@@ -281,7 +286,8 @@ func (c *Client) reconcilePorts(ports PortChanges, desired map[string]*port, pre
 	}
 }
 
-// finishPort notes why a row could not be done, or sets the MTU of the port's device.
+// finishPort records and logs why a port failed. If the port succeeded, it sets the MTU of the port's
+// device.
 func (c *Client) finishPort(d *port, err error, now time.Time) {
 	if err != nil {
 		if f := c.failed[d.name]; f == nil || f.reason != err.Error() {
@@ -300,7 +306,7 @@ func (c *Client) finishPort(d *port, err error, now time.Time) {
 	}
 }
 
-// differences returns the words of mod-port that turn the port's options into optionWords.
+// differences returns the options for mod-port that turn a port's options into optionWords.
 func differences(options map[string]string, optionWords []string) (changes []string) {
 	for _, w := range optionWords {
 		key, value, _ := strings.Cut(w, "=")
@@ -309,14 +315,14 @@ func differences(options map[string]string, optionWords []string) (changes []str
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(options)) {
-		if option(optionWords, key) == "" && key != "admin" && key != "flood" { // ovs-ofctl mod-port sets these
+		if option(optionWords, key) == "" && key != "admin" && key != "flood" { // ovs-ofctl mod-port sets these two
 			changes = append(changes, key+"=")
 		}
 	}
 	return changes
 }
 
-// warn logs a problem, once until it changes.
+// warn logs a problem of a subject, and again only when the reason changes.
 func (c *Client) warn(subject, reason string) {
 	if c.warned[subject] != reason {
 		c.warned[subject] = reason

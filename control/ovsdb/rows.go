@@ -9,7 +9,7 @@ import (
 	"strconv"
 )
 
-// row is a row of the database with its monitored columns.
+// row is a row of the database: the values of its monitored columns.
 type row map[string]value
 
 func (r row) text(column string) string {
@@ -26,7 +26,7 @@ func (r row) truth(column string) bool {
 	return len(v.atoms) == 1 && v.atoms[0] == true
 }
 
-// number returns an integer, or false if the column is empty.
+// number returns the integer of a column, or false if the column is empty.
 func (r row) number(column string) (int64, bool) {
 	if v := r[column]; len(v.atoms) == 1 {
 		n, ok := v.atoms[0].(int64)
@@ -44,7 +44,7 @@ func (r row) refs(column string) (list []uuid) {
 	return list
 }
 
-// numbers returns the integers of a set, in order.
+// numbers returns the integers of a column that is a set, sorted.
 func (r row) numbers(column string) (list []int64) {
 	for _, a := range r[column].atoms {
 		if n, ok := a.(int64); ok {
@@ -55,13 +55,14 @@ func (r row) numbers(column string) (list []int64) {
 	return list
 }
 
-// get returns a text in a map of texts, or "".
+// get returns the value of a key in a column that maps texts to texts, or "".
 func (r row) get(column, key string) string {
 	text, _ := r[column].pairs[key].(string)
 	return text
 }
 
-// milliseconds returns a number in a map of texts, or usual if it is missing or wrong.
+// milliseconds returns the number of a key in a column that maps texts to texts. It returns "usual" if
+// the number is missing or not positive.
 func (r row) milliseconds(column, key string, usual int64) int64 {
 	if n, err := strconv.ParseInt(r.get(column, key), 10, 32); err == nil && n > 0 {
 		return n
@@ -72,7 +73,8 @@ func (r row) milliseconds(column, key string, usual int64) int64 {
 // tables is the client's copy of the monitored rows, by table. The goroutine of Run owns it.
 type tables map[string]map[uuid]row
 
-// monitored has the columns that the switch reads or writes. Statistics are only written.
+// monitored has the columns, by table, that the switch reads, or compares before it writes them.
+// The columns statistics are not monitored, because they change all the time.
 var monitored = map[string][]string{
 	"Open_vSwitch": {"bridges", "cur_cfg", "datapath_types", "datapaths", "db_version", "iface_types", "next_cfg", "other_config", "ovs_version"},
 	"Bridge": {"controller", "datapath_id", "datapath_type", "datapath_version", "fail_mode", "flow_tables", "ipfix", "mcast_snooping_enable", "mirrors", "name", "netflow",
@@ -108,7 +110,7 @@ type schema struct {
 	} `json:"tables"`
 }
 
-// requests returns the columns to monitor: those of monitored that the schema has.
+// requests returns the columns to monitor, by table. It leaves out columns that the schema lacks.
 func (s *schema) requests() map[string]any {
 	all := map[string]any{}
 	for table, columns := range monitored {
@@ -125,19 +127,19 @@ func (s *schema) requests() map[string]any {
 	return all
 }
 
-// several reports whether a column may have more than one atom.
+// several reports whether the schema allows more than one atom in a column.
 func (s *schema) several(table, column string) bool {
 	var t struct {
 		Max any `json:"max"`
 	}
 	if json.Unmarshal(s.Tables[table].Columns[column].Type, &t) != nil {
-		return false // a type that is only a word is exactly one atom
+		return false // the JSON is only a type's name: exactly one atom
 	}
 	n, isNumber := t.Max.(float64)
 	return t.Max == "unlimited" || isNumber && n > 1
 }
 
-// tableUpdates is the params' part of an update2 or update3.
+// tableUpdates is the parameter with the changed rows of a notification update2 or update3, by table.
 type tableUpdates map[string]map[uuid]struct {
 	Initial *map[string]json.RawMessage `json:"initial"`
 	Insert  *map[string]json.RawMessage `json:"insert"`
@@ -145,12 +147,12 @@ type tableUpdates map[string]map[uuid]struct {
 	Delete  json.RawMessage             `json:"delete"` // null for a deleted row
 }
 
-// written has the columns that only the switch writes.
+// written has the names of columns that only the switch writes.
 var written = map[string]bool{"admin_state": true, "bfd_status": true, "bond_active_slave": true, "capabilities": true, "cur_cfg": true, "datapath_id": true,
 	"datapath_types": true, "datapath_version": true, "db_version": true, "duplex": true, "error": true, "iface_types": true, "ifindex": true,
 	"is_connected": true, "lacp_current": true, "link_speed": true, "link_state": true, "mac_in_use": true, "mtu": true, "ofport": true, "ovs_version": true, "role": true, "status": true}
 
-// concern reports whether the updates ask the switch for anything. Its own write-backs do not.
+// concern reports whether the updates change anything that the switch reads. Its own write-backs do not.
 func (u tableUpdates) concern() bool {
 	for _, changes := range u {
 		for _, r := range changes {
@@ -167,14 +169,14 @@ func (u tableUpdates) concern() bool {
 	return false
 }
 
-// maxRows limits the rows of all tables. It leaves 16 rows for each of 4,096 ports.
+// maxRows limits the rows of all tables together: 16 rows for each of 4,096 ports.
 const maxRows = 1 << 16
 
-// maxRowBytes limits the texts in all rows.
+// maxRowBytes limits the bytes of the values in all rows together.
 const maxRowBytes = 128 << 20
 
-// check returns an error if the rows are more than the switch keeps. The session then ends, and the switch
-// stays as it is.
+// check returns an error if the rows exceed maxRows or maxRowBytes. The session then ends, and the
+// switch keeps its configuration.
 func (t tables) check() error {
 	rows, bytes := 0, 0
 	for _, list := range t {
@@ -191,7 +193,7 @@ func (t tables) check() error {
 	return nil
 }
 
-// apply applies the changes of one transaction.
+// apply applies the changes of one transaction to the rows.
 func (t tables) apply(s *schema, updates tableUpdates) error {
 	for table, changes := range updates {
 		if t[table] == nil {
@@ -210,7 +212,7 @@ func (t tables) apply(s *schema, updates tableUpdates) error {
 				}
 				t[table][id] = r
 			case u.Modify != nil:
-				r := row{} // a copy, because a write-back may compare with the former row
+				r := row{} // a copy, because a write-back may still compare with the old row
 				for column, v := range t[table][id] {
 					r[column] = v
 				}

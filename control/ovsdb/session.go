@@ -27,9 +27,9 @@ const (
 	// probeInterval is the silence after which a TCP server is asked for an echo. After
 	// another probeInterval the connection ends. A unix socket needs no probe.
 	probeInterval = 5 * time.Second
-	// maxMessage limits a message of the server in bytes: the rows of 10,000 ports take about 20 MiB.
-	// maxQueued limits the notifications that wait for the switch. At either limit the session ends; the
-	// next one asks for what has changed since.
+	// maxMessage limits a message of the server in bytes; the rows of 10,000 ports take about 20 MiB.
+	// maxQueued limits the bytes of notifications that wait to be applied. At either limit the session
+	// ends.
 	maxMessage = 64 << 20
 	maxQueued  = 64 << 20
 )
@@ -54,27 +54,27 @@ func parseTarget(target string) (network, address string, encrypted bool, err er
 	return "", "", false, usererr.Errorf("%s: expected unix:PATH, tcp:HOST:PORT or ssl:HOST:PORT of an ovsdb-server", target)
 }
 
-// Certificates reads the own certificate and the authority of servers.
+// Certificates returns the switch's own certificate and the authority for servers' certificates.
 type Certificates func() (*tls.Config, error)
 
-// session is a connection to an ovsdb-server: JSON-RPC 1.0 (RFC 7047 section 4). A goroutine
-// reads; the goroutine of Run calls.
+// session is a connection to an ovsdb-server that speaks JSON-RPC 1.0 (RFC 7047 section 4). A goroutine
+// of the session reads; the goroutine of Run sends requests.
 type session struct {
 	conn   net.Conn
 	probed bool
 
-	mostMessage, mostQueued int // maxMessage and maxQueued, except in tests
+	mostMessage, mostQueued int // limits; tests lower them
 
 	mu      sync.Mutex
 	next    int64
 	waiting map[int64]chan message
-	queue   []message // notifications, in order
-	queued  int       // bytes of their parameters
-	err     error     // why the session has ended
+	queue   []message // notifications in the order of arrival
+	queued  int       // bytes of the queued notifications' parameters
+	err     error     // why the session has ended; valid after "ended" is closed
 
-	arrived chan struct{} // wakes the receiver of notifications; capacity 1
+	arrived chan struct{} // wakes the goroutine that waits for notifications; capacity 1
 	ended   chan struct{} // closed at the end of the session
-	heard   chan struct{} // a message has arrived; capacity 1
+	heard   chan struct{} // tells probe that a message has arrived; capacity 1
 }
 
 // message is a request, a notification or a reply.
@@ -86,7 +86,7 @@ type message struct {
 	Error  json.RawMessage `json:"error"`
 }
 
-// dial connects to a server. A target with ssl: needs certificates.
+// dial connects to a server. certificates is called only for a target with ssl:.
 func dial(ctx context.Context, target string, certificates Certificates) (*session, error) {
 	network, address, encrypted, err := parseTarget(target)
 	if err != nil {
@@ -98,7 +98,7 @@ func dial(ctx context.Context, target string, certificates Certificates) (*sessi
 			return nil, err
 		}
 	}
-	ctx, stop := context.WithTimeout(ctx, dialTimeout) // for TLS's handshake too
+	ctx, stop := context.WithTimeout(ctx, dialTimeout) // also limits the TLS handshake
 	defer stop()
 	conn, err := new(net.Dialer).DialContext(ctx, network, address)
 	if err == nil && encrypted {
@@ -127,7 +127,7 @@ func handshake(ctx context.Context, conn net.Conn, config *tls.Config) (net.Conn
 
 func (s *session) close() { s.conn.Close() }
 
-// read takes messages until the connection ends.
+// read receives messages until the connection ends.
 func (s *session) read() {
 	limited := &messageReader{r: bufio.NewReaderSize(s.conn, 64<<10), limit: s.mostMessage}
 	d := json.NewDecoder(limited)
@@ -146,7 +146,7 @@ func (s *session) read() {
 	close(s.ended)
 }
 
-// messageReader reads at most left bytes.
+// messageReader reads at most "left" more bytes, so that one message cannot fill the memory.
 type messageReader struct {
 	r           io.Reader
 	limit, left int
@@ -161,7 +161,7 @@ func (l *messageReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// errTooMuch ends a session whose server sends more than the switch keeps.
+// errTooMuch ends a session if its server sends more than the switch can keep.
 var errTooMuch = errors.New("the server sends too much")
 
 func (s *session) take(m message) error {
@@ -190,7 +190,7 @@ func (s *session) take(m message) error {
 	return nil
 }
 
-// notifications returns the notifications since the last call.
+// notifications returns the notifications that have arrived since the last call.
 func (s *session) notifications() []message {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,7 +204,7 @@ func (s *session) send(m any) error {
 	if err != nil {
 		return err
 	}
-	_ = s.conn.SetWriteDeadline(time.Now().Add(callTimeout)) // error ignored: the write fails too
+	_ = s.conn.SetWriteDeadline(time.Now().Add(callTimeout)) // error ignored: Write returns it too
 	_, err = s.conn.Write(text)
 	return err
 }
@@ -244,7 +244,7 @@ func (s *session) reason() error {
 	return s.err
 }
 
-// probe closes the connection to a server that is silent.
+// probe closes the connection if the server is silent and does not answer an echo.
 func (s *session) probe() {
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()
@@ -262,11 +262,11 @@ func (s *session) probe() {
 				return
 			}
 			asked = true
-			go func() { _ = s.call("echo", new(json.RawMessage)) }() // error ignored: the silence counts
+			go func() { _ = s.call("echo", new(json.RawMessage)) }() // error ignored: only the silence counts
 		}
 	}
 }
 
-// errCanceled ends a session whose monitor the server has canceled, for example because the
-// schema changes.
+// errCanceled ends a session because the server has canceled its monitor, for example after a change of
+// the schema.
 var errCanceled = errors.New("the server has canceled the monitor")

@@ -13,46 +13,47 @@ import (
 	"weft/api"
 )
 
-// Tracker is the connection tracking that the database rules.
+// Tracker is the connection tracking, whose timeouts and limits the database configures.
 type Tracker interface {
 	Settings() (api.Conntrack, error)
 	Change(change *api.ChangeConntrack) error
 }
 
-// FlowTables are the flow tables of the bridges that the database rules.
+// FlowTables are the bridges' flow tables, whose limits the database configures.
 type FlowTables interface {
 	Tables(bridge string) ([]api.Table, error)
 	ModifyTable(bridge string, mod api.ModTable) error
-	// SetVLANLimit changes the number of VLAN tags that all flows see: 1 or 2.
+	// SetVLANLimit sets how many VLAN tags of a frame the flows of all bridges see: 1 or 2.
 	SetVLANLimit(limit int)
 }
 
-// settings are the parts of the model that are neither bridges nor ports.
+// settings are the configuration in the database that concerns neither bridges nor ports.
 type settings struct {
 	zones        map[uint16]zone
 	defaultLimit *uint32 // Datapath.ct_zone_default_limit
 	tables       map[string]map[int]tableSettings
-	vlanLimit    int // tags of a frame that flows see: 1 or 2
+	vlanLimit    int // VLAN tags of a frame that flows see: 1 or 2
 }
 
-// zone is a row in CT_Zone.
+// zone has the settings of a connection tracking zone, from a row in CT_Zone.
 type zone struct {
 	timeouts map[string]uint32 // seconds; nil: the defaults
 	limit    *uint32
 }
 
-// tableSettings is a row in Flow_Table.
+// tableSettings has the settings of a flow table, from a row in Flow_Table.
 type tableSettings struct {
-	limit int // 0: none
+	limit int // most flows; 0: no limit
 	evict bool
 }
 
-// wantedSettings reads the settings from the rows. All datapaths of the database are one here.
-// If two have the same zone, the one of the type that sorts last counts, which is system.
+// wantedSettings derives the settings from the rows. The switch has one datapath, so it joins the zones
+// of all datapaths in the database. If two datapaths have the same zone, the last one in order of type
+// counts: system.
 func wantedSettings(t tables) settings {
 	w := settings{zones: map[uint16]zone{}, tables: map[string]map[int]tableSettings{}, vlanLimit: 2}
 	_, root := t.root()
-	if root.get("other_config", "vlan-limit") == "1" { // without a limit Weft sees both tags, see docs/vlans.md
+	if root.get("other_config", "vlan-limit") == "1" { // by default Weft sees both tags, see docs/vlans.md
 		w.vlanLimit = 1
 	}
 	datapaths := root["datapaths"].pairs
@@ -86,7 +87,7 @@ func wantedSettings(t tables) settings {
 	return w
 }
 
-// limit returns a column with a limit of connections, or nil if it is empty.
+// limit returns the connection limit in a column, or nil if the column is empty or out of range.
 func (r row) limit(column string) *uint32 {
 	n, ok := r.number(column)
 	if !ok || n < 0 || n > math.MaxUint32 {
@@ -96,7 +97,7 @@ func (r row) limit(column string) *uint32 {
 	return &limit
 }
 
-// seconds returns a map of names to seconds.
+// seconds returns a column that maps names of timeouts to seconds, without values out of range.
 func (r row) seconds(column string) map[string]uint32 {
 	m := map[string]uint32{}
 	for name, n := range r[column].pairs {
@@ -109,11 +110,12 @@ func (r row) seconds(column string) map[string]uint32 {
 	return m
 }
 
-// kernelTimeouts are columns of Open vSwitch that only the kernel's connection tracking has.
+// kernelTimeouts are timeouts of Open vSwitch that only the kernel's connection tracking has. They are
+// ignored.
 var kernelTimeouts = []string{"tcp_syn_sent2", "tcp_retransmit", "tcp_unack"}
 
-// agreeSettings brings the settings of the switch into agreement with the rows. It returns
-// false if the engine does not serve yet; the caller then tries again later.
+// agreeSettings changes the switch's settings until they agree with the rows. It returns false if the
+// engine does not serve yet; the caller then tries again later.
 func (c *Client) agreeSettings(w *settings) bool {
 	if c.setup.Tables != nil {
 		if c.vlanLimit != w.vlanLimit {
@@ -161,7 +163,8 @@ func valueOf(n *uint32) uint32 {
 	return *n
 }
 
-// agreeZone sets the timeouts and the limit of a zone. usual has the default timeouts.
+// agreeZone sets the timeouts and the limit of a zone as the database has them. usual has the default
+// timeouts.
 func (c *Client) agreeZone(number uint16, want zone, present api.Zone, usual map[string]uint32) {
 	if want.timeouts != nil {
 		timeouts := maps.Clone(usual)
@@ -188,12 +191,12 @@ func (c *Client) changeZone(number uint16, change *api.ChangeConntrack) {
 	}
 }
 
-// agreeTables sets the limits of a bridge's flow tables. As with Open vSwitch, a table without
-// a row has no limit.
+// agreeTables sets the limits of a bridge's flow tables as the database has them. As with Open vSwitch,
+// a table without a row has no limit.
 func (c *Client) agreeTables(bridge string, want map[int]tableSettings) {
 	list, err := c.setup.Tables.Tables(bridge)
 	if err != nil {
-		return // the bridge could not be added, which is reported already
+		return // the bridge could not be added; reconcileBridges has logged it
 	}
 	present := map[int]tableSettings{}
 	for _, t := range list {

@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// uuid is the name of a row (RFC 7047 section 3.1).
+// uuid identifies a row (RFC 7047 section 3.1).
 type uuid string
 
 // value is the value of a column (RFC 7047 section 5.1): a set of atoms, or a map of
@@ -21,7 +21,7 @@ type value struct {
 	pairs map[any]any // nil: a set
 }
 
-// decodeValue parses a column of JSON.
+// decodeValue parses the JSON of a column's value.
 func decodeValue(text json.RawMessage) (value, error) {
 	var raw any
 	d := json.NewDecoder(bytes.NewReader(text))
@@ -90,7 +90,7 @@ func decodeAtom(raw any) (any, error) {
 	return nil, fmt.Errorf("%v is no atom", raw)
 }
 
-// MarshalJSON writes the value in the notation of RFC 7047.
+// MarshalJSON writes the value in the notation of RFC 7047 section 5.1.
 func (v value) MarshalJSON() ([]byte, error) {
 	if v.pairs != nil {
 		pairs := [][2]any{}
@@ -113,7 +113,7 @@ func atomNotation(a any) any {
 	return a
 }
 
-// equal reports whether two values are equal. The order of a set does not count.
+// equal reports whether two values are equal. The order of a set's atoms does not matter.
 func (v value) equal(o value) bool {
 	if len(v.atoms) != len(o.atoms) || len(v.pairs) != len(o.pairs) {
 		return false
@@ -131,9 +131,9 @@ func (v value) equal(o value) bool {
 	return true
 }
 
-// apply returns the value after the change of an update2 (ovsdb-server(7), section 4.1.14):
-// a set of several atoms changes by a symmetric difference, a map by its changed pairs, and
-// a column of at most one atom has its new value.
+// apply returns the value after the change in an update2 (ovsdb-server(7) section 4.1.14). The change of
+// a set of several atoms is a symmetric difference. The change of a map has the pairs that differ. A
+// column of at most one atom gets the new value.
 func (v value) apply(change value, several bool) value {
 	switch {
 	case v.pairs != nil || change.pairs != nil:
@@ -166,7 +166,7 @@ func (v value) apply(change value, several bool) value {
 	return next
 }
 
-// Values of columns, for the rows that the switch writes.
+// Constructors of values for the columns that the switch writes.
 
 func one(a any) value           { return value{atoms: []any{a}} }
 func none() value               { return value{} }
@@ -187,7 +187,7 @@ func mapOf[T any](m map[string]T) value {
 	return v
 }
 
-// optional returns an empty set for "".
+// optional returns a set with the text, or an empty set for "".
 func optional(text string) value {
 	if text == "" {
 		return none()
@@ -195,9 +195,9 @@ func optional(text string) value {
 	return one(text)
 }
 
-// bytes returns how much memory the value takes, about.
+// bytes estimates the memory that the value takes.
 func (v value) bytes() (n int) {
-	const word = 16 // of an atom beside its text
+	const word = 16 // bytes of an atom without its text
 	size := func(atom any) int {
 		switch a := atom.(type) {
 		case string:

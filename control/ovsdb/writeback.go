@@ -11,14 +11,14 @@ import (
 	"weft/api"
 )
 
-// transaction collects the columns that differ from the rows.
+// transaction collects the updates of columns whose values differ from the rows.
 type transaction struct {
 	rows   tables
 	schema *schema
 	ops    []any
 }
 
-// set writes columns of a row if their values differ.
+// set adds an update of those columns of a row whose values differ.
 func (t *transaction) set(table string, id uuid, columns map[string]value) {
 	changed := map[string]value{}
 	for column, v := range columns {
@@ -36,8 +36,8 @@ func (t *transaction) update(table string, id uuid, columns map[string]value) {
 	}
 }
 
-// writeBack writes the state of the switch to the database, in one transaction. It writes
-// nothing if the rows have this state already.
+// writeBack writes the state of the switch to the database in one transaction. It sends nothing if the
+// rows already have this state.
 func (c *Client) writeBack(now time.Time) error {
 	t := &transaction{rows: c.rows, schema: &c.schema}
 	id, root := c.rows.root()
@@ -61,7 +61,8 @@ func (c *Client) writeBack(now time.Time) error {
 	return c.commit(t.ops)
 }
 
-// commit sends operations as one transaction, which fails if another process has the lock.
+// commit sends operations as one transaction, which fails if the switch does not have the database's
+// lock.
 func (c *Client) commit(ops []any) error {
 	if len(ops) == 0 {
 		return nil
@@ -76,13 +77,13 @@ func (c *Client) commit(ops []any) error {
 	}
 	for _, r := range results {
 		if r.Error != "" {
-			// Rows may have gone meanwhile. The next look writes again.
+			// The rows may have been deleted meanwhile. The next write-back tries again.
 			c.warn("transaction", fmt.Sprintf("%s %s", r.Error, r.Details))
 			return nil
 		}
 	}
 	delete(c.warned, "transaction")
-	return c.takeNotifications() // the transaction's own update has arrived before its reply
+	return c.takeNotifications() // the server sends the transaction's own update before its reply
 }
 
 func (c *Client) writeBridges(t *transaction, now time.Time, withStatistics bool) {
@@ -106,15 +107,15 @@ func (c *Client) writeBridges(t *transaction, now time.Time, withStatistics bool
 			state, status := controllerStatus(r.text("target"), states, c.bridgeProblem[d.name], now)
 			columns := map[string]value{"is_connected": one(state.Connected), "role": optional(state.Role)}
 			if withStatistics || r.get("status", "state") != status["state"] || r.get("status", "last_error") != status["last_error"] {
-				columns["status"] = mapOf(status) // its seconds are not worth a transaction a second
+				columns["status"] = mapOf(status) // the seconds in it alone do not justify a transaction each second
 			}
 			t.set("Controller", id, columns)
 		}
 	}
 }
 
-// controllerStatus returns the state of a controller, and the column status, whose words are
-// those of ovs-vswitchd.conf.db(5). problem is why the bridge has not its controllers.
+// controllerStatus returns the state of a controller and the value of its column status, in the words of
+// ovs-vswitchd.conf.db(5). problem is the reason why the bridge lacks its controllers, or "".
 func controllerStatus(target string, states map[string]Controller, problem string, now time.Time) (Controller, map[string]string) {
 	if !connectable(target) {
 		return Controller{}, map[string]string{"state": "VOID", "last_error": "expected tcp: or ssl:; tools use the socket BRIDGE.mgmt"}
@@ -172,7 +173,8 @@ func (c *Client) writeInterfaces(t *transaction, withStatistics bool) {
 	}
 }
 
-// setStatistics writes the column statistics of a row, which is not monitored, if it has changed.
+// setStatistics writes the column statistics if it has changed since the last write. The column is not
+// monitored.
 func (c *Client) setStatistics(t *transaction, table string, id uuid, s value) {
 	if !s.equal(c.statistics[id]) {
 		c.statistics[id] = s
@@ -180,7 +182,7 @@ func (c *Client) setStatistics(t *transaction, table string, id uuid, s value) {
 	}
 }
 
-// interfaceColumns returns what the switch and the kernel say about a port.
+// interfaceColumns returns the columns of table Interface that describe a port and its device.
 func interfaceColumns(p *api.Port, devices map[string]device) map[string]value {
 	status := map[string]string{"driver_name": "weft", "weft_type": p.Type, "weft_state": p.State}
 	if p.Detail != "" {
@@ -237,7 +239,8 @@ func upDown(up bool) string {
 	return "down"
 }
 
-// bfdStatus returns the column bfd_status of a tunnel with one remote.
+// bfdStatus returns the value of the column bfd_status for a tunnel with one remote. For other ports it
+// is empty.
 func bfdStatus(p *api.Port) value {
 	if len(p.Remotes) != 1 || p.Remotes[0].BFD == nil {
 		return mapOf[string](nil)
@@ -247,7 +250,7 @@ func bfdStatus(p *api.Port) value {
 		"remote_diagnostic": b.RemoteDiagnostic, "forwarding": strconv.FormatBool(b.State == "up")})
 }
 
-// word returns a state of BFD as Open vSwitch spells it.
+// word returns a BFD state in the spelling of Open vSwitch.
 func word(state string) string {
 	if state == "admin-down" {
 		return "admin_down"
@@ -255,7 +258,7 @@ func word(state string) string {
 	return state
 }
 
-// statistics returns the column statistics of an interface.
+// statistics returns the value of the column statistics of a port's row.
 func statistics(s *api.PortStats) value {
 	dropped := uint64(0)
 	for _, n := range s.RxDrops {
