@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bridges has the bridges of the switch. It adds and deletes them, serves the
-// OpenFlow connections of each, and connects each with its controllers.
+// Package bridges has the bridges of the switch. It adds and deletes bridges, serves the OpenFlow
+// connections of each bridge, and connects it with its controllers.
 //
 //	bridges.go      the set of bridges
 //	change.go       adds, deletes and restores bridges
 //	controllers.go  changes the controllers and the fail mode of a bridge
 //	connections.go  listeners, certificates and roles of OpenFlow peers
-//	switch.go       a bridge as OpenFlow connections see it
-//	frames.go       frames for the controller become packet-ins
+//	switch.go       a bridge in the role of the switch that OpenFlow connections control
+//	frames.go       packet-ins from the frames that flows send to the controller
 package bridges
 
 import (
@@ -33,50 +33,50 @@ import (
 	"weft/openflow"
 )
 
-// Bridge is a bridge with its handlers. The first bridge, with number 0, is always there.
+// Bridge is a bridge with the handlers of its requests. The first bridge has number 0 and always exists.
 type Bridge struct {
 	Number   uint8
 	Name     string // "": the first bridge of a switch without a name
 	Pipeline *pipeline.Bridge
 	Tables   *tables.Tables
 
-	id     uint64 // datapath id of add-br; 0: derived
+	id     uint64 // datapath ID of add-br; 0: datapathID computes one
 	socket string // path of the OpenFlow socket; "": none
 	wire   *ofconn.Service
 	stop   context.CancelFunc
 	done   sync.WaitGroup
 }
 
-// Setup is what the bridges need.
+// Setup has the dependencies and settings of a set of bridges.
 type Setup struct {
 	Configuration *change.Configuration // the configuration lock
 	Name          string                // name of the first bridge; "": none
-	StateDir      string                // path of the state directory, from which datapath ids are derived
+	StateDir      string                // path of the state directory; datapath IDs depend on it
 	OpenFlow      OpenFlow              // configuration of the first bridge
 	Store         *store.Store
 	Pipeline      *pipeline.Pipeline
 	Ports         *ports.Ports
 	Tracking      *tracking.Connections
 	Frames        *Frames
-	Services      *ofconn.Services // gets the service of each bridge
+	Services      *ofconn.Services // finds the service of each bridge
 	Policy        *access.Policy
 	Log           *slog.Logger
 }
 
-// Bridges is the set of bridges. The configuration lock guards additions and removals.
+// Bridges is the set of bridges. A bridge is added or deleted under the configuration lock.
 type Bridges struct {
 	setup Setup
-	// changing allows one addition, removal or change of a bridge at a time. It is taken
-	// before every other lock.
+	// changing serializes additions, deletions and changes of bridges. It is taken before every other
+	// lock.
 	changing sync.Mutex
 	running  context.Context // when it ends, the bridges stop serving connections
 	bundles  *ofconn.BundlePool
 
-	mu   sync.RWMutex // no lock is taken under it
-	list []*Bridge    // by number, the first one at 0
+	mu   sync.RWMutex // no other lock is taken while mu is held
+	list []*Bridge    // sorted by number; the first bridge is at index 0
 }
 
-// New makes the first bridge and its listeners.
+// New makes the first bridge and listens for its OpenFlow connections.
 func New(setup Setup) (*Bridges, error) {
 	bs := &Bridges{setup: setup, bundles: ofconn.NewBundlePool()}
 	listeners, config, err := listen(&bs.setup.OpenFlow, bs.setup.Policy)
@@ -96,7 +96,7 @@ func (bs *Bridges) Start(ctx context.Context) {
 	}
 }
 
-// Close closes the listeners and connections of all bridges.
+// Close closes the listeners and connections of all bridges, and waits for their goroutines.
 func (bs *Bridges) Close() {
 	for _, b := range bs.snapshot() {
 		b.wire.Close()
@@ -116,8 +116,8 @@ func (bs *Bridges) snapshot() []*Bridge {
 	return slices.Clone(bs.list)
 }
 
-// Named returns the bridge of the name; "" names the first one. It returns nil if there is
-// none.
+// Named returns the bridge with a name, or nil if there is none. The name "" stands for the first
+// bridge.
 func (bs *Bridges) Named(name string) *Bridge {
 	bs.mu.RLock()
 	defer bs.mu.RUnlock()
@@ -129,7 +129,7 @@ func (bs *Bridges) Named(name string) *Bridge {
 	return nil
 }
 
-// Megaflows returns the first bridge's handler of flow tables, whose megaflows are all bridges'.
+// Megaflows returns the handler of the first bridge's tables. Its megaflows are those of all bridges.
 func (bs *Bridges) Megaflows() *tables.Tables { return bs.Named("").Tables }
 
 // Numbered returns the bridge with a number, or nil.
@@ -143,8 +143,8 @@ func (bs *Bridges) Numbered(number uint8) *Bridge {
 	return bs.list[i]
 }
 
-// TraceNames returns the names of bridges, and of their ports in view, for the text of a trace. Ports
-// are named by words.
+// TraceNames returns a function for the text of a trace. The function returns the name of a bridge, and
+// the names of the bridge's ports in the view, in the words that the caller gives.
 func (bs *Bridges) TraceNames(view *pipeline.View, words pipeline.PortWords) observe.BridgeNames {
 	return func(number uint8) (name string, ports openflow.Names) {
 		ports = view.Of(number).Names(words)
@@ -170,8 +170,8 @@ func (bs *Bridges) remove(b *Bridge) {
 	bs.list = slices.DeleteFunc(slices.Clone(bs.list), func(o *Bridge) bool { return o == b })
 }
 
-// LimitRows is a limits.Source: the rows of all bridges' connections, summed, because each
-// pair of name and holder has one row.
+// LimitRows emits the rows of `weft show limits` about OpenFlow connections. It adds up the rows of all
+// bridges that have the same name and holder.
 func (bs *Bridges) LimitRows(emit func(limits.Row)) {
 	type key struct {
 		name   string
@@ -198,7 +198,8 @@ func (bs *Bridges) LimitRows(emit func(limits.Row)) {
 	bs.bundles.LimitRows(emit)
 }
 
-// Find returns the bridge that a request names; "" names the first one.
+// Find returns the bridge that a request names, or an error for the user. The name "" stands for the
+// first bridge.
 func (bs *Bridges) Find(name string) (*Bridge, error) {
 	if b := bs.Named(name); b != nil {
 		return b, nil
@@ -220,9 +221,9 @@ func (bs *Bridges) noBridge(name string) error {
 	return usererr.Errorf("%s: no such bridge; expected one of %v", name, names)
 }
 
-// NoteEmpty returns a note for a user who changes the flows of bridge b, "" in the usual
-// case: b has no port, and ports without bridge= belong to the first bridge, which has no
-// name. A user of Open vSwitch expects them in b.
+// NoteEmpty returns a note for a user who changes the flows of bridge b, if b has no ports, but the
+// first bridge has ports and no name. A user of Open vSwitch may expect these ports in b. Otherwise it
+// returns "".
 func (bs *Bridges) NoteEmpty(b *Bridge) string {
 	first := bs.Named("")
 	if first == nil || first.Name != "" || b == first || len(b.Pipeline.View().Ports()) > 0 {
@@ -236,14 +237,14 @@ func (bs *Bridges) NoteEmpty(b *Bridge) string {
 		b.Name, n, b.Name)
 }
 
-// Describe returns a bridge in the form of the API.
+// Describe returns the description of a bridge for the API.
 func (bs *Bridges) Describe(b *Bridge) api.Bridge {
 	f := b.wire.Following()
 	return api.Bridge{Name: b.Name, First: b.Number == 0, OpenFlowSocket: b.socket, DatapathID: fmt.Sprintf("%016x", b.wire.DatapathID()), FailMode: failMode(f.Standalone),
 		Controllers: f.Controllers, Configured: bs.configured(b), Ports: len(b.Pipeline.View().Ports()), Flows: b.Pipeline.Flows()}
 }
 
-// List describes the bridges that have a name.
+// List describes all bridges that have a name.
 func (bs *Bridges) List() []api.Bridge {
 	list := []api.Bridge{}
 	for _, b := range bs.snapshot() {

@@ -16,15 +16,15 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// bridgeName matches valid names of bridges. These are valid names of network devices,
-// because the device LOCAL may have the bridge's name.
+// bridgeName matches valid names of bridges. Each is also a valid name of a network device, because the
+// device of the port LOCAL may have the bridge's name.
 var bridgeName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,14}$`)
 
 // maxBridgeName is the length of the longest name of a bridge (IFNAMSIZ less 1).
 const maxBridgeName = 15
 
-// Restore makes the saved bridges, before the ports and flows are loaded. A bridge
-// whose socket cannot be made stays without connections.
+// Restore makes the saved bridges, before the ports and flows are loaded. A bridge whose listeners fail
+// gets no OpenFlow connections.
 func (bs *Bridges) Restore(tx *change.Tx, saved []store.Bridge) error {
 	for _, s := range saved {
 		if s.Number == 0 {
@@ -44,8 +44,8 @@ func (bs *Bridges) Restore(tx *change.Tx, saved []store.Bridge) error {
 	return nil
 }
 
-// Change makes a transaction that may have changes of bridges. Its function calls AddIn, ModifyIn and
-// DeleteIn.
+// Change runs fn in a transaction that may change bridges with AddIn, ModifyIn and DeleteIn. After the
+// transaction it stops the connections of deleted bridges.
 func (bs *Bridges) Change(fn func(tx *change.Tx) error) error {
 	bs.changing.Lock()
 	defer bs.changing.Unlock()
@@ -56,7 +56,7 @@ func (bs *Bridges) Change(fn func(tx *change.Tx) error) error {
 		return fn(tx)
 	})
 	for _, b := range deleted {
-		b.stop() // without the configuration lock, because its connections take it
+		b.stop() // after the configuration lock is released, because the bridge's connections take it
 		b.done.Wait()
 		bs.setup.Frames.Detach(b.Pipeline)
 		bs.setup.Log.Info("bridge deleted", "bridge", b.Name)
@@ -70,7 +70,7 @@ func (bs *Bridges) Add(add api.AddBridge) (added api.Bridge, err error) {
 	return added, err
 }
 
-// AddIn adds a bridge like Add, as a part of a transaction of Change.
+// AddIn adds a bridge like Add, in a transaction that Change has begun.
 func (bs *Bridges) AddIn(tx *change.Tx, add api.AddBridge) (api.Bridge, error) {
 	s, err := checkBridge(&add)
 	if err != nil {
@@ -93,7 +93,7 @@ func (bs *Bridges) AddIn(tx *change.Tx, add api.AddBridge) (api.Bridge, error) {
 	}
 	c.fresh, c.bare = true, add.Bare
 	b := bs.enter(tx, &s, &c)
-	bs.setup.Pipeline.PortsChanged(tx) // megaflows of several bridges match in_port
+	bs.setup.Pipeline.PortsChanged(tx) // the first bridge added makes megaflows match in_port
 	bs.setup.Store.SaveBridge(tx, s)
 	added := true
 	tx.Undo(func(error) {
@@ -113,7 +113,7 @@ func (bs *Bridges) AddIn(tx *change.Tx, add api.AddBridge) (api.Bridge, error) {
 	return bs.Describe(b), nil
 }
 
-// checkBridge checks a request.
+// checkBridge checks a request to add a bridge, and returns its settings in the form of the state file.
 func checkBridge(add *api.AddBridge) (s store.Bridge, err error) {
 	s = store.Bridge{Name: add.Name, FailMode: add.FailMode, Controllers: add.Controllers}
 	if len(add.Name) > maxBridgeName {
@@ -130,13 +130,13 @@ func checkBridge(add *api.AddBridge) (s store.Bridge, err error) {
 	return s, checkControllers(add.FailMode, add.Controllers)
 }
 
-// Delete deletes a bridge with its ports, flows, groups and meters. If the state file refuses
-// changes, the bridge stays.
+// Delete deletes a bridge with its ports, flows, groups and meters. If the change cannot be saved, the
+// bridge stays.
 func (bs *Bridges) Delete(name string) error {
 	return bs.Change(func(tx *change.Tx) error { return bs.DeleteIn(tx, name) })
 }
 
-// DeleteIn deletes a bridge like Delete, as a part of a transaction of Change.
+// DeleteIn deletes a bridge like Delete, in a transaction that Change has begun.
 func (bs *Bridges) DeleteIn(tx *change.Tx, name string) error {
 	b := bs.Named(name)
 	switch {
@@ -157,14 +157,15 @@ func (bs *Bridges) DeleteIn(tx *change.Tx, name string) error {
 	return nil
 }
 
-// enter adds a bridge to the switch.
+// enter makes a bridge and adds it to the pipeline and to the set.
 func (bs *Bridges) enter(tx *change.Tx, s *store.Bridge, c *connections) *Bridge {
 	b := &Bridge{Number: s.Number, Name: s.Name, id: s.DatapathID, socket: c.Socket}
 	bs.complete(b, bs.setup.Pipeline.AddBridge(tx, s.Number, s.Name), c)
 	return b
 }
 
-// complete gives a bridge its tables and its service, and shows it to requests.
+// complete gives a bridge its tables and its OpenFlow service, and adds it to the set. Requests find it
+// from then on.
 func (bs *Bridges) complete(b *Bridge, p *pipeline.Bridge, c *connections) {
 	b.Pipeline, b.Tables = p, tables.New(bs.setup.Configuration, p)
 	bs.connect(b, c)

@@ -19,26 +19,26 @@ import (
 	"weft/internal/buildinfo"
 )
 
-// OpenFlow is the configuration of OpenFlow connections.
+// OpenFlow configures the OpenFlow connections of a bridge.
 type OpenFlow struct {
 	Socket      string   // path of the unix socket; "": none
 	Listen      []string // ptcp:PORT[:HOST] and pssl:PORT[:HOST]
 	Controllers []string // tcp:HOST:PORT and ssl:HOST:PORT
 	Certs       string   // directory with ca.pem, cert.pem and key.pem
 	Standalone  bool     // the switch forwards on its own while no controller is connected
-	DatapathID  uint64   // 0: computed from the machine's id and the path of the state directory
+	DatapathID  uint64   // 0: computed from /etc/machine-id and the path of the state directory
 }
 
-// connections has the settings of a bridge's OpenFlow connections, with their listeners.
+// connections has the settings and the open listeners of a bridge's OpenFlow connections.
 type connections struct {
 	OpenFlow
 	listeners []net.Listener
 	tls       *tls.Config
-	fresh     bool // the bridge is new, its tables are empty
+	fresh     bool // the bridge is new, so its tables are empty
 	bare      bool // see ofconn.Following
 }
 
-// listenFor makes the listeners of a bridge.
+// listenFor opens the listeners of a bridge that was added by a request.
 func (bs *Bridges) listenFor(s *store.Bridge) (c connections, err error) {
 	c.OpenFlow = OpenFlow{Controllers: s.Controllers, Certs: bs.setup.OpenFlow.Certs, Standalone: s.FailMode == api.FailStandalone,
 		DatapathID: s.DatapathID}
@@ -49,7 +49,7 @@ func (bs *Bridges) listenFor(s *store.Bridge) (c connections, err error) {
 	return c, err
 }
 
-// connect makes the service of a bridge's connections. It takes ownership of the listeners.
+// connect makes the OpenFlow service of a bridge. The service owns the listeners in c.
 func (bs *Bridges) connect(b *Bridge, c *connections) {
 	s := &bs.setup
 	setup := ofconn.Setup{
@@ -67,14 +67,15 @@ func (bs *Bridges) connect(b *Bridge, c *connections) {
 	if setup.DatapathID == 0 {
 		name := b.Name
 		if b.Number == 0 {
-			name = "" // the number of a switch with one bridge does not depend on its name
+			name = "" // the first bridge's ID does not depend on its name
 		}
 		setup.DatapathID = datapathID(s.StateDir, name)
 	}
 	b.wire = ofconn.New(setup)
 }
 
-// listen makes the listeners of a bridge, and loads the certificate if it needs one.
+// listen opens the listeners of a bridge, and loads the certificate if a listener or a controller uses
+// TLS.
 func listen(c *OpenFlow, policy *access.Policy) (list []net.Listener, config *tls.Config, err error) {
 	if config, err = loadTLS(slices.Concat(c.Listen, c.Controllers), c.Certs); err != nil {
 		return nil, nil, err
@@ -83,12 +84,12 @@ func listen(c *OpenFlow, policy *access.Policy) (list []net.Listener, config *tl
 	return list, config, err
 }
 
-// LoadCertificates reads the certificates of connections for OpenFlow, which those to a database
-// have too.
+// LoadCertificates reads the certificates of OpenFlow connections. The connection to an OVSDB server
+// uses the same certificates.
 func (c *OpenFlow) LoadCertificates() (*tls.Config, error) { return ofconn.LoadTLS(c.Certs) }
 
-// loadTLS loads the certificate in a directory if a listener or controller of targets
-// needs one.
+// loadTLS loads the certificate from a directory if one of the targets uses TLS. Otherwise it returns
+// nil.
 func loadTLS(targets []string, dir string) (*tls.Config, error) {
 	for _, text := range targets {
 		if !strings.HasPrefix(text, "pssl:") && !strings.HasPrefix(text, "ssl:") {
@@ -128,8 +129,8 @@ func openListeners(c *OpenFlow, policy *access.Policy, config *tls.Config) (list
 	return list, nil
 }
 
-// wireRole returns the role of a peer that connects over OpenFlow. Every peer of a TCP
-// listener has role Write, as with Open vSwitch. A TLS listener requires a certificate.
+// wireRole returns what a peer of an OpenFlow connection may do, and whose quota it uses. Every peer of
+// a TCP listener may write, as with Open vSwitch. A TLS listener requires a certificate.
 func wireRole(policy *access.Policy, nc net.Conn) (ofconn.Role, string) {
 	peer := policy.Identify(nc)
 	if _, unix := nc.(*net.UnixConn); !unix {
@@ -144,8 +145,8 @@ func wireRole(policy *access.Policy, nc net.Conn) (ofconn.Role, string) {
 	return ofconn.None, peer.Share
 }
 
-// datapathID returns a number of 48 bits, constant for the machine, the state directory
-// and a bridge's name.
+// datapathID computes a datapath ID of 48 bits. It stays the same for a machine, a state directory and a
+// bridge's name.
 func datapathID(stateDir, bridge string) uint64 {
 	h := fnv.New64a()
 	machine, _ := os.ReadFile("/etc/machine-id")

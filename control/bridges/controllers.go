@@ -17,7 +17,7 @@ func failMode(standalone bool) string {
 	return api.FailSecure
 }
 
-// checkControllers checks the fail mode and the controllers of a request.
+// checkControllers checks the fail mode and the controllers in a request or in the state file.
 func checkControllers(mode string, targets []string) error {
 	if mode != "" && mode != api.FailSecure && mode != api.FailStandalone {
 		return usererr.Errorf("fail mode %s: expected %s or %s", mode, api.FailSecure, api.FailStandalone)
@@ -33,8 +33,8 @@ func checkControllers(mode string, targets []string) error {
 	return nil
 }
 
-// configured reports whether weftd's configuration has the controllers and the fail mode of
-// a bridge. The state has the controllers and the fail mode of all other bridges.
+// configured reports whether weftd's command line sets the controllers and the fail mode of the bridge.
+// The state file sets those of all other bridges.
 func (bs *Bridges) configured(b *Bridge) bool {
 	return b.Number == 0 && (len(bs.setup.OpenFlow.Controllers) > 0 || bs.setup.OpenFlow.Standalone)
 }
@@ -46,13 +46,13 @@ func (bs *Bridges) Modify(b *Bridge, mod api.ModBridge) (modified api.Bridge, er
 	return modified, err
 }
 
-// ModifyIn changes a bridge like Modify, as a part of a transaction of Change.
+// ModifyIn changes a bridge like Modify, in a transaction that Change has begun.
 func (bs *Bridges) ModifyIn(tx *change.Tx, b *Bridge, mod api.ModBridge) (api.Bridge, error) {
 	if bs.configured(b) {
 		return api.Bridge{}, usererr.Errorf("%s: weftd's configuration has its controllers; change controller and fail-mode there", b.Name)
 	}
 	if bs.Numbered(b.Number) != b {
-		return api.Bridge{}, bs.noBridge(b.Name) // deleted meanwhile
+		return api.Bridge{}, bs.noBridge(b.Name) // the bridge was deleted meanwhile
 	}
 	s := b.saved()
 	if mod.FailMode != "" {
@@ -68,13 +68,14 @@ func (bs *Bridges) ModifyIn(tx *change.Tx, b *Bridge, mod api.ModBridge) (api.Br
 	return bs.Describe(b), nil
 }
 
-// saved returns the settings of a bridge as the state has them.
+// saved returns the settings of a bridge in the form of the state file.
 func (b *Bridge) saved() store.Bridge {
 	f := b.wire.Following()
 	return store.Bridge{Number: b.Number, Name: b.Name, DatapathID: b.id, FailMode: failMode(f.Standalone), Controllers: f.Controllers}
 }
 
-// follow makes a bridge follow the controllers in s, and saves s. bare is as in ofconn.Following.
+// follow connects a bridge with the controllers in s, and saves s. bare is the field of
+// ofconn.Following.
 func (bs *Bridges) follow(tx *change.Tx, b *Bridge, s *store.Bridge, bare bool) error {
 	f, err := bs.following(s, bare)
 	if err != nil {
@@ -87,7 +88,7 @@ func (bs *Bridges) follow(tx *change.Tx, b *Bridge, s *store.Bridge, bare bool) 
 	return nil
 }
 
-// following returns the controllers in s with their certificates.
+// following returns the controllers and the fail mode in s, with the certificate for ssl: targets.
 func (bs *Bridges) following(s *store.Bridge, bare bool) (f ofconn.Following, err error) {
 	if err := checkControllers(s.FailMode, s.Controllers); err != nil {
 		return f, err
@@ -96,8 +97,8 @@ func (bs *Bridges) following(s *store.Bridge, bare bool) (f ofconn.Following, er
 	return ofconn.Following{Controllers: s.Controllers, TLS: config, Standalone: s.FailMode == api.FailStandalone, Bare: bare}, err
 }
 
-// saveControllers saves the settings of a bridge. The state has no entry of a first bridge
-// without controllers, so that a weftd that knows only one bridge can read it.
+// saveControllers saves the settings of a bridge. A first bridge without controllers gets no entry in
+// the state file, so that a weftd that knows only one bridge can read the file.
 func (bs *Bridges) saveControllers(tx *change.Tx, s *store.Bridge) {
 	if s.Number == 0 && len(s.Controllers) == 0 && s.FailMode == api.FailSecure {
 		bs.setup.Store.DeleteBridgeSettings(tx, 0)
@@ -106,8 +107,8 @@ func (bs *Bridges) saveControllers(tx *change.Tx, s *store.Bridge) {
 	bs.setup.Store.SaveBridge(tx, *s)
 }
 
-// restoreFirst makes the first bridge follow its saved controllers, unless weftd's
-// configuration names others.
+// restoreFirst connects the first bridge with its saved controllers, unless weftd's command line sets
+// others.
 func (bs *Bridges) restoreFirst(s *store.Bridge) {
 	b := bs.Numbered(0)
 	if bs.configured(b) {

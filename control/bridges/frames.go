@@ -16,9 +16,9 @@ import (
 	"weft/openflow/ofp"
 )
 
-// Frames sends the frames that flows output to the controller to OpenFlow connections of
-// the flows' bridge. It gets them from a capture of the workers, which exists while a connection
-// of any bridge wants the frames. The goroutine of control/ofconn that calls Set owns the capture.
+// Frames sends the frames that flows output to the controller as packet-ins to the OpenFlow connections
+// of the flows' bridge. It gets the frames from a capture in the workers, which runs while a connection
+// of any bridge wants frames. Calls of Set and Detach start and stop the capture under mu.
 type Frames struct {
 	configuration *change.Configuration
 	pipeline      *pipeline.Pipeline
@@ -27,15 +27,15 @@ type Frames struct {
 	log           *slog.Logger
 
 	mu      sync.Mutex                         // taken before the configuration lock
-	stop    context.CancelFunc                 // nil: stopped
-	bridges map[*pipeline.Bridge]*bridgeFrames // of bridges whose connections have wanted frames
+	stop    context.CancelFunc                 // stops the capture; nil: no capture runs
+	bridges map[*pipeline.Bridge]*bridgeFrames // bridges whose connections have called Set
 }
 
-// bridgeFrames is what the connections of one bridge want.
+// bridgeFrames has the kinds of frames that the connections of a bridge want.
 type bridgeFrames struct {
 	enabled bool
-	misses  bool // frames that match no flow come, too
-	expired bool // frames whose TTL has expired come, too
+	misses  bool // including frames that match no flow
+	expired bool // including frames whose TTL has expired
 }
 
 // NewFrames returns a Frames without a capture, which passes the frames to services.
@@ -44,7 +44,7 @@ func NewFrames(configuration *change.Configuration, pl *pipeline.Pipeline, captu
 		bridges: map[*pipeline.Bridge]*bridgeFrames{}}
 }
 
-// Detach forgets a bridge whose connections are closed.
+// Detach forgets a deleted bridge, after its connections are closed.
 func (f *Frames) Detach(b *pipeline.Bridge) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -52,12 +52,12 @@ func (f *Frames) Detach(b *pipeline.Bridge) {
 	f.follow()
 }
 
-// framesPatience is how long an OpenFlow connection waits until the capture of the workers
-// is set. A worker that hangs may delay the capture for longer.
+// framesPatience limits how long an OpenFlow connection waits for the workers to begin the capture. A
+// worker that hangs may take longer.
 const framesPatience = time.Second
 
-// Set starts or stops the frames of a bridge. ofconn calls it from one goroutine of the
-// bridge at a time.
+// Set sets which frames a bridge's connections want, if enabled. For each bridge, ofconn calls it from
+// one goroutine at a time.
 func (f *Frames) Set(b *pipeline.Bridge, enabled, misses, expired bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -74,7 +74,8 @@ func (f *Frames) Set(b *pipeline.Bridge, enabled, misses, expired bool) {
 	f.follow()
 }
 
-// follow starts or stops the capture. The caller holds f.mu.
+// follow starts or stops the capture, depending on whether any bridge wants frames. The caller holds
+// f.mu.
 func (f *Frames) follow() {
 	enabled := false
 	for _, own := range f.bridges {
@@ -102,7 +103,7 @@ func (f *Frames) follow() {
 		if err != nil && ctx.Err() == nil {
 			f.log.Error("frames for OpenFlow controllers", "error", err)
 		}
-		_ = began() // after a failed start, the connection must not wait for ready
+		_ = began() // also after a failed start, because follow waits for "ready"
 	}()
 	select {
 	case <-ready:
@@ -110,7 +111,7 @@ func (f *Frames) follow() {
 	}
 }
 
-// packetIn sends a captured frame to the controllers of its bridge.
+// packetIn sends a captured frame as a packet-in to the controllers of its bridge.
 func (f *Frames) packetIn(c *datapath.Captured) {
 	info, _ := f.pipeline.View().PortAt(c.InPort)
 	bridge, inPort := info.Bridge, f.pipeline.View().InFlows(c.InPort)
@@ -122,7 +123,7 @@ func (f *Frames) packetIn(c *datapath.Captured) {
 		if note.Miss {
 			p.Reason = ofp.ReasonMiss
 		}
-		if note.InPort != 0 { // it came through a patch port
+		if note.InPort != 0 { // the frame came through a patch port
 			inPort = note.InPort
 		}
 	}

@@ -23,12 +23,11 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// ofSwitch is an ofconn.Switch: one bridge as OpenFlow connections see it. Their requests
-// become changes and reads of the pipeline, the ports and the tracked connections.
+// ofSwitch implements ofconn.Switch for one bridge. OpenFlow requests become changes and reads of the
+// pipeline, the ports and the tracked connections.
 //
-// It has no state and no lock of its own; the handlers of all connections call it
-// concurrently. Its methods take the configuration lock, and the locks of the packages
-// that they call.
+// It has no state and no lock of its own, and the goroutines of all connections call it concurrently.
+// Its methods take the configuration lock, and the locks of the packages that they call.
 type ofSwitch struct {
 	configuration *change.Configuration
 	bridge        *pipeline.Bridge
@@ -37,14 +36,13 @@ type ofSwitch struct {
 	log           *slog.Logger
 }
 
-// newSwitch returns a bridge as a switch.
+// newSwitch returns the ofconn.Switch of bridge b.
 func newSwitch(configuration *change.Configuration, b *pipeline.Bridge, ps *ports.Ports, connections *tracking.Connections, log *slog.Logger) *ofSwitch {
 	return &ofSwitch{configuration: configuration, bridge: b, ports: ps, tracking: connections, log: log}
 }
 
-// inForce returns the error of a change that was refused. If a change is in force but
-// could not be saved, inForce logs the error and returns nil, because OpenFlow has no
-// answer for this case.
+// inForce returns the error of a change that was refused. If the change is in force but was not saved,
+// inForce logs the error and returns nil, because OpenFlow has no reply for this case.
 func (s *ofSwitch) inForce(subject string, err error) error {
 	var unsaved *change.UnsavedError
 	if errors.As(err, &unsaved) {
@@ -54,17 +52,18 @@ func (s *ofSwitch) inForce(subject string, err error) error {
 	return err
 }
 
-// update makes a change of author in a transaction.
+// update makes a change in a transaction. The events of the change go between author.Begin and
+// author.End.
 func (s *ofSwitch) update(subject string, author ofconn.Author, fn func(tx *change.Tx) error) error {
 	return s.inForce(subject, s.configuration.Update(func(tx *change.Tx) error {
 		author.Begin()
 		err := fn(tx)
-		tx.At(change.Tell, s, func() error { author.End(); return nil }) // after the events of the change
+		tx.At(change.Tell, s, func() error { author.End(); return nil }) // at the end of Tell, after the change's events
 		return err
 	}))
 }
 
-// noAuthor is the Author of changes that cause no events of flows.
+// noAuthor is the Author of changes that do not change flows, and so cause no events.
 type noAuthor struct{}
 
 func (noAuthor) Begin() {}
@@ -73,28 +72,28 @@ func (noAuthor) End()   {}
 // ApplyEach applies changes of flows in order. A refused change does not affect the
 // others.
 func (s *ofSwitch) ApplyEach(mods []openflow.FlowMod, author ofconn.Author) (errs []error) {
-	_ = s.update("flows", author, func(tx *change.Tx) error { errs = s.bridge.ApplyEach(tx, mods); return nil }) // saves later
+	_ = s.update("flows", author, func(tx *change.Tx) error { errs = s.bridge.ApplyEach(tx, mods); return nil }) // refusals are in errs
 	return errs
 }
 
-// ApplyBundle applies all changes or none. It returns the index of the refused change.
+// ApplyBundle applies all changes or none. If it refuses a change, it returns the index of that change.
 func (s *ofSwitch) ApplyBundle(items []ofproto.BundleItem, author ofconn.Author) (failed int, err error) {
 	err = s.update("bundle", author, func(tx *change.Tx) (err error) { failed, err = s.bridge.ApplyBundle(tx, items); return err })
 	return failed, err
 }
 
-// PullCounts updates the statistics of rules.
+// PullCounts reads the workers' counters into the statistics of the rules.
 func (s *ofSwitch) PullCounts() {
 	s.configuration.View(func(tx *change.Tx) {
 		s.bridge.Pipeline().PullCounts(tx)
 	})
 }
 
-// scanMost limits the rules of one call of ScanRules.
+// scanMost limits the rules that one call of ScanRules returns.
 const scanMost = 256
 
-// ScanRules appends copies of the rules that filter selects, starting at a slot. It
-// returns the slot at which to continue, and false if there are no more rules.
+// ScanRules appends copies of rules that the filter selects, from a slot of the rule table on. It
+// returns the slot at which the next call continues, and whether rules remain.
 func (s *ofSwitch) ScanRules(filter *openflow.FlowMod, slot uint32, rules []ofproto.Rule) (_ []ofproto.Rule, next uint32, remaining bool) {
 	s.bridge.Read(func(tables *ofproto.Tables) {
 		next, remaining = tables.Scan(filter, slot, scanMost, func(r *ofproto.Rule) { rules = append(rules, *r) })
@@ -107,7 +106,7 @@ func (s *ofSwitch) ApplyGroups(mods []openflow.GroupMod, author ofconn.Author) e
 	return s.update("groups", author, func(tx *change.Tx) error { _, err := s.bridge.ApplyGroups(tx, mods); return err })
 }
 
-// Groups returns the group with this number, or all groups for openflow.GroupAny.
+// Groups returns the group with this ID, or all groups for openflow.GroupAny.
 func (s *ofSwitch) Groups(id uint32) (list []ofconn.Group) {
 	s.configuration.View(func(tx *change.Tx) {
 		for _, g := range s.bridge.Groups(tx, id) {
@@ -122,7 +121,7 @@ func (s *ofSwitch) ApplyMeters(mods []openflow.MeterMod, author ofconn.Author) e
 	return s.update("meters", author, func(tx *change.Tx) error { _, err := s.bridge.ApplyMeters(tx, mods); return err })
 }
 
-// Meters returns the meter with this number, or all meters for openflow.MeterAll.
+// Meters returns the meter with this ID, or all meters for openflow.MeterAll.
 func (s *ofSwitch) Meters(id uint32) (list []ofconn.Meter) {
 	s.configuration.View(func(tx *change.Tx) {
 		for _, m := range s.bridge.Meters(tx, id) {
@@ -133,7 +132,7 @@ func (s *ofSwitch) Meters(id uint32) (list []ofconn.Meter) {
 	return list
 }
 
-// Queues lists the queues of all ports, by port and number.
+// Queues lists the queues of all ports of the bridge, sorted by port and queue number.
 func (s *ofSwitch) Queues() (list []ofp.Queue) {
 	s.configuration.View(func(tx *change.Tx) {
 		for _, q := range s.bridge.Queues(tx) {
@@ -143,7 +142,7 @@ func (s *ofSwitch) Queues() (list []ofp.Queue) {
 	return list
 }
 
-// Tables describes all tables.
+// Tables returns the use and the settings of each flow table.
 func (s *ofSwitch) Tables() []ofp.TableState {
 	var list []ofp.TableState
 	s.bridge.Read(func(tables *ofproto.Tables) {
@@ -160,8 +159,8 @@ func (s *ofSwitch) Tables() []ofp.TableState {
 	return list
 }
 
-// SetEviction sets whether a table evicts flows when it is full. openflow.TableAll
-// means all tables.
+// SetEviction sets whether a full table evicts a flow to make room for a new one. openflow.TableAll
+// stands for all tables.
 func (s *ofSwitch) SetEviction(table uint8, evict bool) error {
 	return s.configuration.Update(func(tx *change.Tx) error {
 		number := int(table)
@@ -175,20 +174,21 @@ func (s *ofSwitch) SetEviction(table uint8, evict bool) error {
 	})
 }
 
-// TLVs returns the TLV map.
+// TLVs returns the bridge's map from Geneve options to fields.
 func (s *ofSwitch) TLVs() *openflow.TLVMap { return s.bridge.TLVs() }
 
-// ChangeTLVs changes the TLV map, completely or not at all.
+// ChangeTLVs changes the bridge's TLV map. If it refuses a part of the change, nothing changes.
 func (s *ofSwitch) ChangeTLVs(mod *openflow.TLVMod) error {
 	return s.update("TLV map", noAuthor{}, func(tx *change.Tx) error { return s.bridge.ChangeTLVs(tx, mod) })
 }
 
-// unknownNS stands in OpenFlow messages for a duration that the switch does not know.
+// unknownNS is the duration in OpenFlow messages that means an unknown duration (all bits of the seconds
+// set).
 const unknownNS = 0xffffffff * uint64(time.Second)
 
 // Ports describes all ports of the bridge.
 func (s *ofSwitch) Ports() []ofconn.Port {
-	list, _ := s.ports.List("") // fails for an unknown name only
+	list, _ := s.ports.List("") // error ignored: "" stands for all ports
 	var all []ofconn.Port
 	view := s.bridge.View()
 	for _, p := range list {
@@ -217,27 +217,28 @@ func (s *ofSwitch) Ports() []ofconn.Port {
 	return all
 }
 
-// SetPortConfig sets ofp.ConfigDown and ofp.ConfigNoFlood of a port.
+// SetPortConfig sets or clears ofp.ConfigDown and ofp.ConfigNoFlood of a port, as the bits in config say.
 func (s *ofSwitch) SetPortConfig(number, config uint32) error {
-	name, _ := s.bridge.View().PortName(number) // an unknown port has no name, and SetAdmin refuses it
+	name, _ := s.bridge.View().PortName(number) // an unknown port's name is "", which SetAdmin refuses
 	return s.ports.SetAdmin(name, ports.Admin{Down: config&ofp.ConfigDown != 0, NoFlood: config&ofp.ConfigNoFlood != 0})
 }
 
-// Send executes the actions of a packet-out on its frame.
+// Send executes the actions of a packet-out on the frame in it.
 func (s *ofSwitch) Send(request *openflow.PacketOut) error {
 	_, err := s.bridge.Send(request)
 	return s.inForce("flows of learn actions", err)
 }
 
-// Resume continues a paused frame.
+// Resume continues the translation that controller(pause) has ended, with the continuation from the
+// controller.
 func (s *ofSwitch) Resume(r *ofp.ResumeRequest) error {
 	return s.inForce("flows of learn actions", s.bridge.Resume(&openflow.PacketOut{Flow: r.Metadata.Value, Frame: r.Frame}, r.Continuation))
 }
 
-// Fragments returns how look-ups treat fragments.
+// Fragments returns how flow table look-ups treat IP fragments.
 func (s *ofSwitch) Fragments() ofproto.Fragments { return s.bridge.Fragments() }
 
-// SetFragments changes how look-ups treat fragments, until control starts again.
+// SetFragments sets how look-ups treat IP fragments, until control restarts.
 func (s *ofSwitch) SetFragments(mode ofproto.Fragments) {
 	s.configuration.Do(func(tx *change.Tx) { s.bridge.SetFragments(tx, mode) })
 }
@@ -260,7 +261,8 @@ func (s *ofSwitch) FlushConnections(m *ofp.CTMatch) error {
 	return err
 }
 
-// describeLink adds the link of a port's device to its description.
+// describeLink adds the MAC address, speed and medium of a port's device to the port's description. l is
+// nil if the port has no device.
 func describeLink(p *ofp.Port, l *api.Link) {
 	if l == nil {
 		return
@@ -281,8 +283,8 @@ func describeLink(p *ofp.Port, l *api.Link) {
 	}
 }
 
-// portMAC returns a locally administered MAC address that is computed from the port's
-// name. OpenFlow needs an address, and ports without a network device have none.
+// portMAC computes a locally administered MAC address from a port's name. OpenFlow requires an address,
+// and ports without a network device have none.
 func portMAC(name string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(name))

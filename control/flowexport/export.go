@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flowexport has the exporters of IPFIX and sFlow: they take sampled frames from the
-// workers, and send records to collectors over UDP.
+// Package flowexport has the exporters of IPFIX and sFlow. An exporter gets sampled frames from the
+// workers, and sends records of them to collectors over UDP.
 //
 //	export.go   the exporters, and the goroutine that serves them
 //	flows.go    flows of IPFIX, their timeouts and totals
@@ -9,8 +9,8 @@
 //	sflow.go    datagrams of sFlow
 //	udp.go      collectors
 //
-// Service.mu is taken under the configuration lock, and under no other lock. No lock is taken while
-// it is held.
+// A caller may hold the configuration lock, but no other lock, when it takes Service.mu. While mu is
+// held, no lock is taken.
 package flowexport
 
 import (
@@ -31,48 +31,50 @@ import (
 	"weft/flowtable"
 )
 
-// Config is an exporter. It is immutable.
+// Config has the settings of an exporter. It is immutable.
 type Config struct {
-	SFlow   bool // otherwise IPFIX
+	SFlow   bool // true: sFlow; false: IPFIX
 	Bridge  string
 	Targets []netip.AddrPort
-	// Domain is the observation domain of records. With OfSet it is the one of the action sample.
+	// Domain is the observation domain of IPFIX records. If OfSet is true, the action sample has it
+	// instead.
 	Domain uint32
-	// Point is the observation point of frames that the bridge samples.
+	// Point is the observation point of frames that the bridge samples. OfSet is true if actions sample
+	// the exporter's frames.
 	Point uint32
 	OfSet bool
-	// ActiveTimeout is the time for which a flow is cached, and MaxFlows the number of cached
-	// flows; 0: none is.
+	// ActiveTimeout is how long a flow is cached before its export, and MaxFlows the most flows in the
+	// cache. If one of the two is 0, each sample is exported at once.
 	ActiveTimeout    time.Duration
 	MaxFlows         int
 	TemplateInterval time.Duration
 	VirtualID        string
-	Tunnels          bool // records have the tunnel fields of frames from tunnels
-	// Agent is the address of sFlow's agent, or the device that has it; "": the address from which
-	// the collector is reached.
+	Tunnels          bool // records of frames from tunnels have the tunnel's fields
+	// Agent is the address of the sFlow agent, or the device that has it. "" stands for the local
+	// address of the route to the first collector.
 	Agent   string
-	Header  int           // bytes of a frame in a sample of sFlow
-	Polling time.Duration // time between two counter samples; 0: none
+	Header  int           // most bytes of a frame in an sFlow sample
+	Polling time.Duration // time between two sFlow counter samples of a port; 0: no counter samples
 }
 
-// Sample is a sampled frame.
+// Sample is a frame that a worker has sampled.
 type Sample struct {
 	datapath.Sampled
 	InPort uint32
-	Key    flowtable.Key // of the frame when it was last looked up
+	Key    flowtable.Key // key of the frame at its last look-up
 	Len    int
-	Data   []byte // the first bytes
+	Data   []byte // first bytes of the frame
 }
 
-// Interface is a port as collectors see it.
+// Interface describes a port as collectors see it.
 type Interface struct {
-	Number     uint32 // in the data path
-	Index      uint32 // of the port's device; without a device, OpenFlow's number and the bridge's
+	Number     uint32 // port number in the data path
+	Index      uint32 // ifIndex of the port's device; else computed from bridge and OpenFlow
 	Name, Type string
 	Bridge     string
 	OpenFlow   uint32
-	DatapathID uint64 // of the bridge
-	TunnelPort uint16 // UDP port of a tunnel; 0: none
+	DatapathID uint64 // datapath ID of the bridge
+	TunnelPort uint16 // UDP port of a tunnel; 0: no tunnel over UDP
 	Up         bool
 	Mbps       uint32
 	Duplex     string
@@ -84,7 +86,7 @@ type Interface struct {
 	TxDrops    uint64
 }
 
-// kind returns ifType of a port: Ethernet, or 0 for no port.
+// kind returns SNMP's ifType of a port: Ethernet, or 0 if the frame was sent to no port.
 func (p *Interface) kind() uint32 {
 	if p.Number == 0 {
 		return 0
@@ -92,7 +94,8 @@ func (p *Interface) kind() uint32 {
 	return ifTypeEthernet
 }
 
-// tunnelType and tunnelProtocol return VMware's number and IP's protocol of a tunnel.
+// tunnelType returns VMware's number of a tunnel type; 0: no tunnel. tunnelProtocol returns its IP
+// protocol.
 func (p *Interface) tunnelType() uint8 {
 	return map[string]uint8{"vxlan": 1, "gre": 2, "erspan": 2, "geneve": 7}[p.Type]
 }
@@ -104,23 +107,23 @@ func (p *Interface) tunnelProtocol() uint8 {
 	return 17
 }
 
-// MaxFlows is the largest number of cached flows of all exporters together. At the limit, an
-// exporter exports its oldest flow early.
+// MaxFlows is the most flows that all exporters together cache. At the limit, an exporter exports its
+// oldest flow early.
 const MaxFlows = 1 << 16
 
-// tick is the time between two looks at timeouts and ports. interfaceTicks is the number of ticks
-// between two looks at the ports' names.
+// tick is the time between two checks of timeouts. interfaceTicks is the number of ticks between two
+// reads of the ports' names and counters.
 const (
 	tick           = 100 * time.Millisecond
 	interfaceTicks = 10
 )
 
-// Captures gives the sampled frames; observe.Captures implements it.
+// Captures provides the sampled frames; observe.Captures implements it.
 type Captures interface {
 	Run(ctx context.Context, capture datapath.Capture, ready, idle func() error, handle func(f *datapath.Captured, lost uint64) error) error
 }
 
-// Setup is what a Service needs.
+// Setup has the dependencies of a Service.
 type Setup struct {
 	Captures   Captures
 	Interfaces func() []Interface
@@ -128,27 +131,28 @@ type Setup struct {
 	Log        *slog.Logger
 }
 
-// Service has the exporters.
+// Service runs the exporters of all bridges.
 type Service struct {
 	setup   Setup
-	changed chan struct{} // capacity 1: exporters have come or left
+	changed chan struct{} // capacity 1: tells Run that exporters were added or removed
 
 	mu         sync.Mutex
-	exporters  map[uint32]*exporter // by the number of their port
+	exporters  map[uint32]*exporter // by number of the exporter's port
 	interfaces map[uint32]Interface
 	flows      int
 	evicted    uint64
-	problem    string // why no frames come; "": they come
+	problem    string // why the workers send no samples; "": they send them
 }
 
-// exporter is a Config at work.
+// exporter is a running exporter: an IPFIX exporter has the field ipfix, an sFlow exporter the field
+// sflow.
 type exporter struct {
 	config     *Config
 	ipfix      *ipfix
 	sflow      *sflow
 	collectors []*collector
 	samples    uint64
-	address    netip.Addr // of sFlow's agent
+	address    netip.Addr // address of the sFlow agent
 }
 
 // New returns a Service without exporters. Run serves them.
@@ -156,8 +160,8 @@ func New() *Service {
 	return &Service{changed: make(chan struct{}, 1), exporters: map[uint32]*exporter{}}
 }
 
-// Set makes configs the exporters, by the numbers of their ports. An exporter whose Config stays
-// the same goes on.
+// Set replaces the exporters. configs has their settings by port number. An exporter whose Config stays
+// equal keeps its state.
 func (s *Service) Set(configs map[uint32]*Config) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -200,7 +204,7 @@ func (e *exporter) send(now time.Time) func([]byte) {
 	}
 }
 
-// close sends what waits, and closes the sockets.
+// close sends the cached flows and samples to the collectors, and closes their sockets.
 func (e *exporter) close(now time.Time, s *Service) {
 	if e.ipfix != nil {
 		s.flows -= e.ipfix.oldest.Len()
@@ -221,7 +225,7 @@ func (s *Service) now() time.Time {
 	return time.Now()
 }
 
-// Status describes the exporter of a port: what it has sent, and what is wrong with it, if anything is.
+// Status describes the exporter of a port. problem is the reason why it gets or sends nothing, or "".
 func (s *Service) Status(number uint32) (detail, problem string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -241,14 +245,14 @@ func (s *Service) Status(number uint32) (detail, problem string) {
 	return detail, cmp.Or(s.problem, problem)
 }
 
-// LimitRows is a limits.Source.
+// LimitRows emits the row of `weft show limits` about cached flows.
 func (s *Service) LimitRows(emit func(limits.Row)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	emit(limits.Row{Name: "ipfix_flows", Unit: "entries", Holder: limits.All(), Used: uint64(s.flows), Limit: MaxFlows, Evicted: s.evicted})
 }
 
-// Run serves the exporters until ctx ends. While there is none, it captures no frames.
+// Run runs the exporters until ctx ends. While there are none, it captures no frames.
 func (s *Service) Run(ctx context.Context, setup Setup) {
 	s.mu.Lock()
 	s.setup = setup
@@ -289,10 +293,11 @@ func (s *Service) Run(ctx context.Context, setup Setup) {
 	}
 }
 
-// captureRetry is the pause after a capture that could not begin, because other captures run.
+// captureRetry is the pause after a capture that could not begin or has ended, for example at the limit
+// of captures.
 const captureRetry = time.Second
 
-// capture passes sampled frames to the exporters until ctx ends.
+// capture passes sampled frames from the workers to the exporters until ctx ends.
 func (s *Service) capture(ctx context.Context) {
 	nothing := func() error { return nil }
 	for ctx.Err() == nil {
@@ -309,7 +314,7 @@ func (s *Service) capture(ctx context.Context) {
 	}
 }
 
-// note keeps the reason why no frames come; nil: they come.
+// note stores the reason why the capture does not run, for Status. nil means that it runs.
 func (s *Service) note(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -327,7 +332,7 @@ func (s *Service) take(f *datapath.Captured) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e, now := s.exporters[uint32(f.Sampled.Exporter)], s.now()
-	if e == nil { // it has left since the frame was sampled
+	if e == nil { // the exporter was removed after the worker sampled the frame
 		return
 	}
 	e.samples++
@@ -350,7 +355,8 @@ func (s *Service) take(f *datapath.Captured) {
 	s.flows += e.ipfix.oldest.Len() - before
 }
 
-// look exports what is due. With named it reads the ports anew.
+// look exports the flows and samples that are due. If named is true, it reads the ports' names and
+// counters again.
 func (s *Service) look(named bool) {
 	var list []Interface
 	if named {
@@ -383,7 +389,7 @@ func (s *Service) look(named bool) {
 	}
 }
 
-// agent returns the address of sFlow's agent.
+// agent returns the address of the sFlow agent, or 0.0.0.0 if no address is known.
 func (e *exporter) agent(now time.Time) netip.Addr {
 	if a, err := netip.ParseAddr(e.config.Agent); err == nil {
 		return a
@@ -399,7 +405,7 @@ func (e *exporter) agent(now time.Time) netip.Addr {
 	return netip.IPv4Unspecified()
 }
 
-// InterfaceOf returns the interface of a port. index is the number of its device; 0: it has none.
+// InterfaceOf returns a port as collectors see it. index is the ifIndex of its device; 0: no device.
 func InterfaceOf(p *api.Port, bridge uint8, datapathID uint64, index int) Interface {
 	number := cmp.Or(p.OpenFlow, p.Number)
 	i := Interface{Number: p.Number, Index: uint32(index), Name: p.Name, Type: p.Type, Bridge: p.Bridge, OpenFlow: number, DatapathID: datapathID,

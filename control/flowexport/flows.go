@@ -11,7 +11,7 @@ import (
 	"weft/packet"
 )
 
-// count has packets and their bytes from the IP header on.
+// count counts packets. Its bytes are those of IP packets, without Ethernet headers.
 type count struct{ packets, bytes uint64 }
 
 func (c *count) add(packets, bytes uint64) {
@@ -19,58 +19,61 @@ func (c *count) add(packets, bytes uint64) {
 	c.bytes += packets * bytes
 }
 
-// Indexes of totals.cast.
+// Indexes of a row in totals.cast.
 const (
 	unicast = iota
 	multicast
 	broadcast
 )
 
-// totals are the counts of an exporter since its start. The first index of cast is 1 for frames that leave.
+// totals are an exporter's counts since its start. The first index of cast is 0 for frames that arrive
+// and 1 for frames that leave the bridge.
 type totals struct {
 	ip, dropped, postMulticast count
 	frameBytes, squares        uint64
 	cast                       [2][3]uint64
-	tcp                        [6]uint64 // packets with a flag, by the flag's bit
+	tcp                        [6]uint64 // packets with each TCP flag, by the flag's bit
 }
 
-// flow is a record that waits for its export: the frames with one key.
+// flow has the counts of the sampled frames with the same key. Its record is exported when it expires.
 type flow struct {
 	key             []byte
 	shape           shape
 	domain          uint32
-	firstUS, lastUS uint64 // times of the first and the last frame, in microseconds since 1970
+	firstUS, lastUS uint64 // times of the first and the last sample, in microseconds since 1970
 
 	ip, dropped, postMulticast             count
 	frameBytes, squares, shortest, longest uint64
 }
 
-// flowKey tells flows of an exporter apart.
+// flowKey identifies a cached flow of an exporter.
 type flowKey struct {
 	domain uint32
 	shape  shape
 	key    string
 }
 
-// ipfix is an exporter of IPFIX: its flows, its totals, and the state of its messages.
+// ipfix is an IPFIX exporter: its cached flows, its totals, and the state of its messages.
 type ipfix struct {
 	config  *Config
 	flows   map[flowKey]*list.Element
-	oldest  *list.List // of *flow, in the order of their first frames
+	oldest  *list.List // the flows (*flow) in the order of their first samples
 	totals  totals
 	domains map[uint32]*domain
-	// message is the message in the making, of domain current.
+	// message is the IPFIX message that is not sent yet. Its records belong to the domain "current".
 	message []byte
 	current uint32
 }
 
-// domain is the state of the messages of one observation domain.
+// domain is the state of the messages of one observation domain (RFC 7011 section 3.1).
 type domain struct {
-	sequence  uint32 // number of records sent before
+	sequence  uint32 // number of records in the messages so far
 	templates map[shape]time.Time
 }
 
-// maxDomains limits the domains of an exporter. A further one makes the exporter forget them: it sends their
+// maxDomains limits the domains of an exporter. Beyond it, the exporter forgets all domains: it then
+// sends their templates again, and their sequence numbers begin at 0. A flow that reads obs_domain_id
+// from a register can cause many domains.
 // templates again, and their sequences begin at 0. Flows with a register as obs_domain_id can have many.
 const maxDomains = 1024
 
@@ -78,7 +81,8 @@ func newIPFIX(c *Config) *ipfix {
 	return &ipfix{config: c, flows: map[flowKey]*list.Element{}, oldest: list.New(), domains: map[uint32]*domain{}}
 }
 
-// take adds a sample to its flow. fits reports whether one more flow may be cached. send gets whole messages.
+// take adds a sample to its flow. fits reports whether the cache has room for one more flow. send gets
+// complete messages. evicted is the number of flows that were exported early.
 func (e *ipfix) take(s *Sample, k *flowtable.Key, in, out Interface, now time.Time, fits func() bool, send func([]byte)) (evicted int) {
 	r := record{sample: s, key: k, in: in, out: out, tunnel: in.tunnelType()}
 	form := shapeOf(s, k, e.config.Tunnels, e.config.VirtualID)
@@ -106,8 +110,8 @@ func (e *ipfix) take(s *Sample, k *flowtable.Key, in, out Interface, now time.Ti
 	return evicted
 }
 
-// sampled counts a sample in the totals, and returns a flow of its frame. One sample stands for as
-// many frames as one is chosen of.
+// sampled adds a sample to the totals, and returns a flow that has only this sample. A sample that was
+// taken with probability 1/N counts as N frames.
 func (e *ipfix) sampled(s *Sample, k *flowtable.Key, form shape, now time.Time) *flow {
 	n := uint64(1<<32-1) / uint64(max(s.Probability, 1))
 	size := uint64(max(s.Len-etherLen(k), 0))
@@ -162,7 +166,7 @@ func (f *flow) merge(o *flow) {
 	f.shortest, f.longest = min(f.shortest, o.shortest), max(f.longest, o.longest)
 }
 
-// expire exports the flows whose first frame is older than the active timeout; all of them if forced.
+// expire exports the flows whose first sample is older than the active timeout, or all flows if forced.
 func (e *ipfix) expire(now time.Time, forced bool, send func([]byte)) {
 	limit := uint64(now.Add(-e.config.ActiveTimeout).UnixMicro())
 	for front := e.oldest.Front(); front != nil && (forced || front.Value.(*flow).firstUS <= limit); front = e.oldest.Front() {
@@ -181,8 +185,8 @@ func (e *ipfix) expireOldest(reason uint8, now time.Time, send func([]byte)) {
 	e.export(f, reason, now, send)
 }
 
-// export appends the record of a flow to the message in the making, after its template if the
-// template is due.
+// export appends the record of a flow to the message. If the template is due, it comes before the
+// record.
 func (e *ipfix) export(f *flow, reason uint8, now time.Time, send func([]byte)) {
 	d := e.domains[f.domain]
 	if d == nil {
@@ -209,7 +213,7 @@ func (e *ipfix) export(f *flow, reason uint8, now time.Time, send func([]byte)) 
 	d.sequence++
 }
 
-// flush sends the message in the making.
+// flush sends the message with the records so far.
 func (e *ipfix) flush(send func([]byte)) {
 	if len(e.message) > 0 {
 		send(endMessage(e.message))
@@ -217,14 +221,14 @@ func (e *ipfix) flush(send func([]byte)) {
 	}
 }
 
-// keyOfFrame extracts the key of a sampled frame, of which only the first bytes are there.
+// keyOfFrame extracts the key of a sampled frame, although the sample has only the frame's first bytes.
 func keyOfFrame(s *Sample) (k flowtable.Key, ok bool) {
 	var b packet.Batch
 	frame, header := b.Next()
 	copy(header[:], s.Data)
 	n := min(s.Len, len(header))
 	if n < s.Len {
-		b.AddSpan(frame, 1, uint32(s.Len-n)) // the rest is never read
+		b.AddSpan(frame, 1, uint32(s.Len-n)) // the span stands for the missing bytes, which Extract does not read
 	}
 	b.Commit(frame, n)
 	return k, flowtable.Extract(&b, frame, &k) == packet.DropNone

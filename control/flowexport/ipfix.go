@@ -10,8 +10,8 @@ import (
 	"weft/packet"
 )
 
-// Messages of IPFIX (RFC 7011) with the information elements of Open vSwitch: those of IANA's
-// registry, and a few of VMware for tunnels.
+// This file writes messages of IPFIX (RFC 7011). The information elements are those of Open vSwitch:
+// from IANA's registry, and a few of VMware for tunnels.
 
 var be = binary.BigEndian
 
@@ -22,11 +22,12 @@ const (
 	variableLength   = 65535
 	enterpriseBit    = 1 << 15
 	enterpriseVMware = 6876
-	// maxMessage is the size up to which records share a message: it fits into a packet of Ethernet.
+	// maxMessage is the length in bytes up to which a message gets more records. It fits into an
+	// Ethernet frame.
 	maxMessage = 1400
 )
 
-// shape says which elements a record has. Each shape has a template of its own.
+// shape says which information elements a record has. Each shape has its own template.
 type shape uint16
 
 const (
@@ -34,12 +35,12 @@ const (
 	shapeVLAN
 	shapeIPv4
 	shapeIPv6
-	shapePorts // of TCP, UDP or SCTP
+	shapePorts // TCP, UDP or SCTP
 	shapeICMPv4
 	shapeICMPv6
 	shapeTCP
 	shapeTunnel
-	shapeVirtual // the exporter has a virtual observation ID
+	shapeVirtual // the exporter's option virtual_obs_id is set
 
 	shapeAny shape = 0
 	shapeIP        = shapeIPv4 | shapeIPv6
@@ -50,30 +51,31 @@ func (s shape) template() uint16 { return firstTemplate + uint16(s) }
 // element is an information element of records.
 type element struct {
 	id         uint16
-	enterprise uint32 // 0: IANA
+	enterprise uint32 // enterprise number; 0: IANA's registry
 	size       uint16 // in bytes, or variableLength
-	shapes     shape  // one of these bits must be in the shape; shapeAny: every record has the element
+	shapes     shape  // a record has the element if its shape has one of these bits; shapeAny: every record has it
 	put        func(b []byte, r *record) []byte
 }
 
 // within reports whether records of a shape have the element.
 func (e *element) within(form shape) bool { return e.shapes == shapeAny || e.shapes&form != 0 }
 
-// record is what the elements of one record need. Those of the flow's key come from the frame.
+// record has the values from which elements are written: the first fields for the elements of the flow
+// key, the others for the counts.
 type record struct {
 	sample  *Sample
-	key     *flowtable.Key // of the frame as sampled
+	key     *flowtable.Key // key of the frame when it was sampled
 	in, out Interface
-	tunnel  uint8 // tunnelType of VMware
+	tunnel  uint8 // VMware's number of the tunnel type
 
 	flow     *flow
 	totals   *totals
 	virtual  string
-	exportUS uint64 // time of the message, a whole second
-	reason   uint8  // flowEndReason
+	exportUS uint64 // time in the message's header, in microseconds since 1970, a whole second
+	reason   uint8  // a value of flowEndReason
 }
 
-// Values of flowEndReason (RFC 5102 section 5.11.3).
+// Values of the element flowEndReason (RFC 5102 section 5.11.3).
 const (
 	endActive    = 2
 	endForced    = 4
@@ -103,7 +105,8 @@ func mac(get func(r *record) uint64) func([]byte, *record) []byte {
 	}
 }
 
-// text writes an element of variable length (RFC 7011 section 7). Names of ports are shorter than 255 bytes.
+// text returns a function that writes an element of variable length (RFC 7011 section 7). Longer texts
+// than 254 bytes, which need another form of length, are cut.
 func text(get func(r *record) string) func([]byte, *record) []byte {
 	return func(b []byte, r *record) []byte {
 		s := get(r)
@@ -118,7 +121,7 @@ func words(word int) func([]byte, *record) []byte {
 	}
 }
 
-// keyElements are the elements that tell flows apart, in the order of Open vSwitch.
+// keyElements are the elements of a flow's key, in the order of Open vSwitch.
 var keyElements = []element{
 	{138, 0, 4, shapeAny, u32(func(r *record) uint32 { return r.sample.Point })}, // observationPointId
 	{61, 0, 1, shapeAny, u8(func(r *record) uint8 { // flowDirection
@@ -175,10 +178,10 @@ var keyElements = []element{
 	}},
 }
 
-// virtualElement is not part of the key: all flows of an exporter have the same value.
+// virtualElement is not among keyElements, because all flows of an exporter have the same value.
 var virtualElement = element{898, enterpriseVMware, variableLength, shapeVirtual, text(func(r *record) string { return r.virtual })}
 
-// countElements are the counts of a flow and the totals of its exporter.
+// countElements are the elements with the counts of a flow and the totals of its exporter.
 var countElements = []element{
 	{158, 0, 4, shapeAny, u32(func(r *record) uint32 { return uint32(r.exportUS - r.flow.firstUS) })}, // flowStartDeltaMicroseconds
 	{159, 0, 4, shapeAny, u32(func(r *record) uint32 { return uint32(r.exportUS - r.flow.lastUS) })},
@@ -214,7 +217,8 @@ var countElements = []element{
 	{223, 0, 8, shapeTCP, tcpTotal(5)}, // tcpUrgTotalCount
 }
 
-// tcpTotal returns the element of the packets with a TCP flag, by the flag's bit.
+// tcpTotal returns a function that writes the number of packets with a TCP flag. bit is the flag's bit
+// in the header.
 func tcpTotal(bit int) func([]byte, *record) []byte {
 	return u64(func(r *record) uint64 { return r.totals.tcp[bit] })
 }
@@ -222,7 +226,8 @@ func tcpTotal(bit int) func([]byte, *record) []byte {
 func icmpType(r *record) uint8 { return r.key.ICMPType() }
 func icmpCode(r *record) uint8 { return uint8(r.key[flowtable.WL4] >> flowtable.TPDstShift) }
 
-// etherLen returns the length of the Ethernet header, with one VLAN tag as Open vSwitch counts it.
+// etherLen returns the length in bytes of the Ethernet header, with at most one VLAN tag, as Open
+// vSwitch counts it.
 func etherLen(k *flowtable.Key) int {
 	if k.OuterTCI()&flowtable.VLANPresent != 0 {
 		return 18
@@ -230,7 +235,7 @@ func etherLen(k *flowtable.Key) int {
 	return 14
 }
 
-// shapeOf returns the shape of a record for a frame with key k.
+// shapeOf returns the shape of the record for a sample whose frame has key k.
 func shapeOf(s *Sample, k *flowtable.Key, tunnels bool, virtual string) (form shape) {
 	if s.Egress {
 		form |= shapeEgress
@@ -268,7 +273,7 @@ func shapeOf(s *Sample, k *flowtable.Key, tunnels bool, virtual string) (form sh
 	return form
 }
 
-// eachElement calls fn for the elements of a shape in their order.
+// eachElement calls fn for each element of a shape, in the order of the record.
 func eachElement(form shape, fn func(e *element)) {
 	visit := func(list []element) {
 		for i := range list {
@@ -282,7 +287,7 @@ func eachElement(form shape, fn func(e *element)) {
 	visit(countElements)
 }
 
-// keyOf returns the first part of a record, which tells flows apart.
+// keyOf returns the key elements of a record. Their bytes identify the flow.
 func keyOf(form shape, r *record) []byte {
 	var b []byte
 	for i := range keyElements {
@@ -293,7 +298,7 @@ func keyOf(form shape, r *record) []byte {
 	return b
 }
 
-// appendTemplate appends a set with the template of a shape.
+// appendTemplate appends a template set with the template of a shape (RFC 7011 section 3.4.1).
 func appendTemplate(b []byte, form shape) []byte {
 	start := len(b)
 	b = be.AppendUint16(be.AppendUint16(be.AppendUint32(b, templateSet<<16), form.template()), 0)
@@ -311,7 +316,7 @@ func appendTemplate(b []byte, form shape) []byte {
 	return b
 }
 
-// appendRecord appends a set with one record.
+// appendRecord appends a data set with one record.
 func appendRecord(b []byte, form shape, r *record) []byte {
 	start := len(b)
 	b = append(be.AppendUint16(be.AppendUint16(b, form.template()), 0), r.flow.key...)
@@ -327,7 +332,7 @@ func appendRecord(b []byte, form shape, r *record) []byte {
 	return b
 }
 
-// beginMessage returns a message without sets. endMessage completes it.
+// beginMessage returns the header of a message. endMessage sets its length.
 func beginMessage(domain, sequence uint32, exportUS uint64) []byte {
 	b := be.AppendUint16(make([]byte, 0, maxMessage), ipfixVersion)
 	b = be.AppendUint32(be.AppendUint16(b, 0), uint32(exportUS/1e6))
@@ -339,6 +344,6 @@ func endMessage(b []byte) []byte {
 	return b
 }
 
-// exportTime returns the end of the second of a time, in microseconds since 1970. The times of records are
-// distances before it, which must not be negative.
+// exportTime returns the end of the second in which t lies, in microseconds since 1970. Records give
+// times as distances before the export time, which must not be negative.
 func exportTime(t time.Time) uint64 { return uint64(t.Unix()+1) * 1e6 }

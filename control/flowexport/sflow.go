@@ -9,13 +9,13 @@ import (
 	"weft/flowtable"
 )
 
-// Datagrams of sFlow version 5 (sflow.org/sflow_version_5.txt).
+// This file writes datagrams of sFlow version 5 (sflow.org/sflow_version_5.txt).
 
 const (
 	sflowVersion = 5
 	flowSample   = 1
 	countSample  = 2
-	// Records of samples.
+	// Formats of the records in a sample.
 	recordHeader       = 1
 	recordGeneric      = 1
 	recordSwitch       = 1001
@@ -23,35 +23,35 @@ const (
 	recordPortName     = 1005
 
 	protocolEthernet = 1
-	checksumLen      = 4 // of Ethernet's frame check sequence, which the switch does not have
-	// Values of a sample's output.
-	outputDropped  = 1<<30 | 256 // for an unknown reason
-	outputSeveral  = 1 << 31     // with the number of outputs
+	checksumLen      = 4 // sFlow counts the frame check sequence, which the switch does not have
+	// Values of a flow sample's output interface.
+	outputDropped  = 1<<30 | 256 // dropped, for an unknown reason
+	outputSeveral  = 1 << 31     // plus the number of outputs
 	unknownCounter = 1<<32 - 1
-	agentSamples   = 0 // number of the sub-agent
+	agentSamples   = 0 // sub-agent ID of all datagrams
 	ifTypeEthernet = 6
 )
 
-// sflow is an exporter of sFlow.
+// sflow is an sFlow exporter.
 type sflow struct {
 	config   *Config
 	began    time.Time
-	sequence uint32                    // of the datagrams
-	sources  map[uint32]*sampledSource // by the index of the port at which frames arrive
-	polled   map[uint32]uint32         // sequences of counter samples, by the index of the port
+	sequence uint32                    // sequence number of datagrams
+	sources  map[uint32]*sampledSource // by Index of the port at which frames arrive
+	polled   map[uint32]uint32         // sequence numbers of counter samples, by Index of the port
 	nextPoll time.Time
-	datagram []byte // in the making, from the number of samples on
+	datagram []byte // the next datagram, without its header
 	samples  uint32
 }
 
-// sampledSource is the state of the flow samples of one source.
+// sampledSource is the state of the flow samples from one port.
 type sampledSource struct{ sequence, pool, drops uint32 }
 
 func newSFlow(c *Config, now time.Time) *sflow {
 	return &sflow{config: c, began: now, sources: map[uint32]*sampledSource{}, polled: map[uint32]uint32{}, nextPoll: now.Add(c.Polling)}
 }
 
-// take adds a flow sample to the datagram in the making.
+// take adds a flow sample to the next datagram.
 func (e *sflow) take(s *Sample, in, out Interface, agent netip.Addr, now time.Time, send func([]byte)) {
 	source := e.sources[in.Index]
 	if source == nil {
@@ -76,7 +76,8 @@ func (e *sflow) take(s *Sample, in, out Interface, agent netip.Addr, now time.Ti
 	e.add(flowSample, b, agent, now, send)
 }
 
-// outputOf returns the output of a flow sample; 0: unknown.
+// outputOf returns the output interface of a flow sample: 0 if it is unknown, or a value for no or
+// several outputs.
 func outputOf(s *Sample, out Interface) uint32 {
 	switch {
 	case s.Unknown:
@@ -94,7 +95,7 @@ func vlanOf(k *flowtable.Key) (vid, pcp uint32) {
 	return tci & flowtable.VLANID, tci & flowtable.VLANPCP >> 13
 }
 
-// poll sends a counter sample of each port if they are due.
+// poll adds a counter sample of each port if the time for it has come.
 func (e *sflow) poll(list []Interface, agent netip.Addr, now time.Time, send func([]byte)) {
 	if e.config.Polling == 0 || now.Before(e.nextPoll) {
 		return
@@ -111,7 +112,7 @@ func (e *sflow) poll(list []Interface, agent netip.Addr, now time.Time, send fun
 		b = appendCounted(b, recordPortName, padded(append(be.AppendUint32(nil, uint32(len(p.Name))), p.Name...)))
 		e.add(countSample, b, agent, now, send)
 	}
-	for index := range e.polled { // of ports that have left
+	for index := range e.polled { // forgets ports that were deleted
 		if !present[index] {
 			delete(e.polled, index)
 			delete(e.sources, index)
@@ -119,11 +120,11 @@ func (e *sflow) poll(list []Interface, agent netip.Addr, now time.Time, send fun
 	}
 }
 
-// counters returns the body of a record with the generic counters of a port.
+// counters returns the body of the record with the generic interface counters of a port.
 func (p *Interface) counters() []byte {
 	status := uint32(0)
 	if p.Up {
-		status = 3 // by its configuration, and in fact
+		status = 3 // the bits of ifAdminStatus and ifOperStatus
 	}
 	direction := uint32(0)
 	switch p.Duplex {
@@ -145,7 +146,7 @@ func (p *Interface) counters() []byte {
 	return b
 }
 
-// add adds a sample to the datagram in the making, and sends the datagram before if the sample does not fit.
+// add adds a sample to the next datagram. If it does not fit, add sends the datagram before.
 func (e *sflow) add(format uint32, body []byte, agent netip.Addr, now time.Time, send func([]byte)) {
 	if len(e.datagram)+8+len(body) > maxMessage-64 {
 		e.flush(agent, now, send)
@@ -154,7 +155,7 @@ func (e *sflow) add(format uint32, body []byte, agent netip.Addr, now time.Time,
 	e.samples++
 }
 
-// flush sends the datagram in the making.
+// flush sends the datagram with the samples so far.
 func (e *sflow) flush(agent netip.Addr, now time.Time, send func([]byte)) {
 	if e.samples == 0 {
 		return
@@ -174,10 +175,10 @@ func (e *sflow) flush(agent netip.Addr, now time.Time, send func([]byte)) {
 	e.datagram, e.samples = e.datagram[:0], 0
 }
 
-// appendCounted appends a sample or a record: its format, its length and its body.
+// appendCounted appends the format, the length and the body of a sample or a record.
 func appendCounted(b []byte, format uint32, body []byte) []byte {
 	return append(be.AppendUint32(be.AppendUint32(b, format), uint32(len(body))), body...)
 }
 
-// padded fills an opaque value up to a multiple of 4 bytes.
+// padded fills an opaque value with zeros to a multiple of 4 bytes, as XDR (RFC 4506) requires.
 func padded(b []byte) []byte { return append(b, make([]byte, (4-len(b)%4)%4)...) }

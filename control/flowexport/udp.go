@@ -13,15 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// collector is the target of an exporter's messages. A message that cannot be sent is counted and forgotten.
+// collector is a receiver of an exporter's messages. A message that cannot be sent is counted and
+// dropped.
 type collector struct {
 	target netip.AddrPort
 	conn   *net.UDPConn // nil: not open
-	tried  time.Time    // when the socket was last opened
+	tried  time.Time    // when the last attempt to open the socket began
 	sent   uint64
 	failed uint64
-	// problem is that of the last two messages; "": none. lastFailed is true if the last one had it. A
-	// collector that refuses messages tells so at every second one.
+	// problem is the error of one of the last two messages; "": both were sent. lastFailed is true if
+	// the last message had an error. Both count because a collector without a listener causes an error
+	// at every second message.
 	problem    string
 	lastFailed bool
 }
@@ -29,7 +31,7 @@ type collector struct {
 // redialAfter is the time between two attempts to open a collector's socket.
 const redialAfter = time.Second
 
-// open opens the socket. Without a route to the collector it fails.
+// open opens the socket, if it is not open. It fails if there is no route to the collector.
 func (c *collector) open(now time.Time) error {
 	if c.conn != nil {
 		return nil
@@ -46,7 +48,8 @@ func (c *collector) open(now time.Time) error {
 	return nil
 }
 
-// reasonOf returns the errno of an error of package net, whose text has the target twice.
+// reasonOf returns the errno in an error of package net. Its whole text would repeat the collector's
+// address.
 func reasonOf(err error) error {
 	var errno unix.Errno
 	if errors.As(err, &errno) {
@@ -55,7 +58,8 @@ func reasonOf(err error) error {
 	return err
 }
 
-// send sends a message without waiting. A refusal concerns the message before, so the message is sent again.
+// send sends a message without waiting. ECONNREFUSED reports that the message before was refused, so
+// send then tries again.
 func (c *collector) send(message []byte, now time.Time) {
 	err := c.open(now)
 	if err == nil {
@@ -96,7 +100,7 @@ func (c *collector) write(message []byte) error {
 	return nil
 }
 
-// local returns the address from which the collector is reached.
+// local returns the local address of the route to the collector.
 func (c *collector) local(now time.Time) netip.Addr {
 	if c.open(now) != nil {
 		return netip.Addr{}
@@ -111,7 +115,7 @@ func (c *collector) close() {
 	}
 }
 
-// addressOf returns the first address of a device that is not link-local.
+// addressOf returns a device's first address that is not link-local.
 func addressOf(device string) (netip.Addr, bool) {
 	if device == "" {
 		return netip.Addr{}, false
