@@ -118,7 +118,7 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("no line %q in\n%s", line, text)
 		}
 	}
-	problems, err := promlint.New(bytes.NewReader(text)).Lint() // as promtool check metrics
+	problems, err := promlint.New(bytes.NewReader(text)).Lint() // Lint does what promtool check metrics does
 	if err != nil {
 		t.Error(err)
 	}
@@ -127,8 +127,8 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// Every route of the API is in the table of roles, and the table has no other routes. A
-// route without a role refuses every peer.
+// Every route of the API is in the table of roles, and the table has no other routes. (A route without a
+// role would refuse every peer.)
 func TestEveryRouteHasARole(t *testing.T) {
 	routes := newFakes(t).d.handler().Routes()
 	for _, pattern := range routes {
@@ -188,7 +188,7 @@ func TestChooseCores(t *testing.T) {
 	for _, c := range []struct {
 		workers int
 		cores   []int
-		want    int // expected number of workers; 0: error
+		want    int // expected number of workers; 0: an error is expected
 	}{
 		{0, nil, 1}, {2, nil, 2}, {0, []int{3, 1}, 2}, {2, []int{3, 1}, 2},
 		{5, nil, 0}, {1, []int{3, 1}, 0}, {0, []int{9}, 0}, {-1, nil, 0}, {1000, nil, 0},

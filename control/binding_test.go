@@ -75,8 +75,8 @@ func TestSpoofedFramesAreDropped(t *testing.T) {
 	check("after control's death")
 }
 
-// The addresses of a bound port are in the address table before the port sends a frame.
-// Other ports do not learn these addresses. They disappear when the port is deleted.
+// The addresses of a bound port are in the address table before the port sends a frame. Other ports do
+// not learn these addresses. Deleting the port removes them.
 func TestDeclaredAddressesAreListed(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)

@@ -17,7 +17,7 @@ import (
 	"weft/internal/waitfor"
 )
 
-// A bridge has its own socket, flows and ports. It survives a restart, and goes with all of
+// A bridge has its own socket, flows and ports. It survives a restart, and its deletion removes all of
 // them.
 func TestAddAndDeleteBridges(t *testing.T) {
 	f := newFakes(t)
@@ -124,7 +124,7 @@ func TestAddAndDeleteBridges(t *testing.T) {
 	}
 }
 
-// weftd refuses to start with --name of a bridge of add-br.
+// weftd refuses to start if --name is the name of a bridge that add-br has added.
 func TestNameOfAnotherBridge(t *testing.T) {
 	f := newFakes(t)
 	if _, err := f.d.bridges.Add(api.AddBridge{Name: "br1"}); err != nil {
@@ -179,8 +179,8 @@ func TestBridgeStaysOnFullDisk(t *testing.T) {
 	}
 }
 
-// Whoever programs an empty bridge although all ports belong to the first one, which has no
-// name, gets a note.
+// A user who changes the flows of an empty bridge gets a note, if all ports belong to the first bridge,
+// which has no name.
 func TestNoteOfAnEmptyBridge(t *testing.T) {
 	f := newFakes(t)
 	note := func() string { return f.d.bridges.NoteEmpty(f.d.bridges.Named("br1")) }

@@ -12,7 +12,7 @@ import (
 	"weft/internal/testnet"
 )
 
-// addTap adds a tap over the API in the background, and returns its result.
+// addTap adds a tap over the API in the background, and sends the result to the channel.
 func (f *fakes) addTap(name string) <-chan error {
 	f.t.Helper()
 	space := testnet.New(f.t)
@@ -28,8 +28,8 @@ func (f *fakes) addTap(name string) <-chan error {
 	return added
 }
 
-// The addition of a port waits for an engine that is busy. A look meanwhile gets the reason
-// of its delay.
+// The addition of a port waits for an engine that is busy. A read-only request meanwhile gets an error
+// with the reason of its delay.
 func TestPortWaitsForBusyEngine(t *testing.T) {
 	f := newFakes(t)
 	began, answer := make(chan struct{}), make(chan struct{})
@@ -49,7 +49,7 @@ func TestPortWaitsForBusyEngine(t *testing.T) {
 	if _, err := client.Show(); err == nil || !strings.Contains(err.Error(), `the engine has not answered the request "attach"`) {
 		t.Errorf("show meanwhile: error %v", err)
 	}
-	select { // the addition began before the look, which has been given up
+	select { // the addition began before the read-only request, which has timed out
 	case err := <-added:
 		t.Fatalf("the addition has ended before the engine answered: %v", err)
 	default:
@@ -63,7 +63,7 @@ func TestPortWaitsForBusyEngine(t *testing.T) {
 	}
 }
 
-// An engine that ends while a port is added is not the port's fault: the next engine gets the port.
+// If the engine ends while a port is added, the port is not refused: the next engine gets it.
 func TestPortIsAddedToNextEngine(t *testing.T) {
 	f := newFakes(t)
 	dying := f.last()

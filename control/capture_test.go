@@ -22,7 +22,7 @@ import (
 	"weft/packet"
 )
 
-// capturing is a capture in the background.
+// capturing is a capture that runs in the background.
 type capturing struct {
 	ready  chan struct{}
 	frames chan *api.Captured
@@ -51,8 +51,7 @@ func (f *fakes) capture(r api.CaptureRequest) *capturing {
 	return c
 }
 
-// capturesSet returns the number of captures that the workers
-// have.
+// capturesSet returns the number of captures that the workers run now.
 func (f *fakes) capturesSet() int {
 	n, _ := f.d.captures.Counts()
 	return n
@@ -64,7 +63,7 @@ func TestCapture(t *testing.T) {
 	c := f.capture(api.CaptureRequest{Port: "p1", Limit: 2})
 	const in, out = byte(datapath.CapturedIn), byte(datapath.CapturedOut)
 	f.worker().Show([5]byte{datapath.VoidCapture, in}, 1, 2, workertest.UDPFrame(60))
-	// a record of a capture in the workers that no session of the daemon owns
+	// this record belongs to a capture that no client of the daemon has
 	f.worker().Show([5]byte{5, in}, 1, 2, workertest.UDPFrame(60))
 	f.worker().Show([5]byte{0, in, 0, byte(datapath.VerdictSent)}, 1, 2, workertest.UDPFrame(60))
 	f.worker().Show([5]byte{0, out, 0, byte(datapath.VerdictDropped), byte(packet.DropTxFull)}, 1, 9, workertest.UDPFrame(1400))
@@ -119,7 +118,7 @@ func TestCaptureOutlivesTheEngine(t *testing.T) {
 	})
 }
 
-// A daemon removes the captures that a killed daemon has left in the workers.
+// A new daemon removes the captures that a killed daemon has left in the workers.
 func TestCaptureLeftBehind(t *testing.T) {
 	f := newFakes(t)
 	f.d.pipeline.Workers().Broadcast(datapath.AppendCapture(nil, 3, &datapath.Capture{Kind: datapath.CaptureDrops, Snap: 40}))
@@ -170,8 +169,8 @@ func TestCaptureRefusals(t *testing.T) {
 	}
 }
 
-// The match of a live trace has the numbers of a bridge's flows, the capture those of the data
-// path.
+// The match of a live trace has port numbers of the bridge's flows. The capture in the workers has the
+// numbers of the data path.
 func TestTraceTapOfAnotherBridge(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(1)
@@ -194,7 +193,7 @@ func TestTraceTapOfAnotherBridge(t *testing.T) {
 	}
 }
 
-// The capture of a live trace has the key and the mask of the requested match.
+// The capture of a live trace gets the key and the mask of the requested match.
 func TestTraceTap(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(1)

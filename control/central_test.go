@@ -27,11 +27,11 @@ import (
 	"weft/internal/waitfor"
 )
 
-// testHub is a hub over TLS with a store in memory.
+// testHub is a weft-central hub over TLS, with a store in memory.
 type testHub struct {
 	memory  *centraltest.Memory
 	address string
-	certs   string // directory of the certificate of host a
+	certs   string // directory with the certificate of the host named a
 	stop    func()
 }
 
@@ -155,7 +155,7 @@ func TestFollowsCentral(t *testing.T) {
 	}
 }
 
-// A stopped switch keeps its ports bound.
+// A switch keeps the address bindings of its ports when its control process stops.
 func TestStopKeepsBindings(t *testing.T) {
 	central := newTestHub(t)
 	central.declare()
@@ -166,13 +166,13 @@ func TestStopKeepsBindings(t *testing.T) {
 	h.begin()
 	waitfor.True(t, "the port is bound", func() bool { return central.memory.Declaration().Binds["vm1-id"].GetHost() == "a-id" })
 	h.end()
-	central.stop() // the hub has now handled all messages of the host
+	central.stop() // when stop returns, the hub has handled all messages of the host
 	if b := central.memory.Declaration().Binds["vm1-id"]; b.GetHost() != "a-id" {
 		t.Errorf("after a stop bound to %v", b)
 	}
 }
 
-// Wrong settings of weft-central are a one-line error at startup.
+// Wrong settings for weft-central make the start fail with an error of one line.
 func TestWrongCentral(t *testing.T) {
 	f := newFakes(t)
 	f.end()

@@ -21,7 +21,7 @@ func requestBy(role access.Role, method, target string) *http.Request {
 	return r.WithContext(access.WithConn(r.Context(), &access.Conn{Peer: access.Peer{Role: role, Share: "uid 1000", Name: "uid 1000 pid 5"}}))
 }
 
-// The role Read permits exactly the routes that change nothing.
+// The role Read allows all routes that change nothing, and no other route.
 func TestReaderLooksOnly(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(1)
@@ -81,7 +81,7 @@ func TestLateBody(t *testing.T) {
 	}
 }
 
-// The log names the author of a change.
+// The log of a change names the peer that made it.
 func TestChangesAreLogged(t *testing.T) {
 	f := newFakes(t)
 	var log bytes.Buffer
@@ -90,7 +90,7 @@ func TestChangesAreLogged(t *testing.T) {
 	f.begin()
 	f.d.handler().ServeHTTP(httptest.NewRecorder(), requestBy(access.Write, "DELETE", "/v1/flows?match=tcp"))
 	f.d.handler().ServeHTTP(httptest.NewRecorder(), requestBy(access.Read, "DELETE", "/v1/flows?match=udp"))
-	f.end() // the daemon has ended, so nothing else writes to the log
+	f.end() // after end, no goroutine of the daemon writes to the log
 	for _, words := range []string{
 		`who="uid 1000 pid 5" method=DELETE path=/v1/flows query="match=tcp" status=200`,
 		`msg="request refused" who="uid 1000 pid 5" role=read method=DELETE path=/v1/flows`,

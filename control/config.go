@@ -22,7 +22,7 @@ import (
 	"weft/internal/logs"
 )
 
-// Config is the configuration of the daemon.
+// Config is the configuration of the daemon, from the command line of weftd.
 type Config struct {
 	Name        string // the switch's name; "": none
 	Socket      string // path of the API's unix socket
@@ -38,26 +38,27 @@ type Config struct {
 	// VsockAllow maps CIDs of vsock peers to roles. It overrides access.DefaultCIDs.
 	VsockAllow map[uint32]access.Role
 	Metrics    string // TCP address of the Prometheus listener; "": no listener
-	// GuestMemoryGiB limits the memory that one guest may map; 0 derives it from the
-	// machine's memory.
+	// GuestMemoryGiB limits the memory that one guest may map, in GiB; 0: the default, which depends on
+	// the machine's memory.
 	GuestMemoryGiB int
-	// Central has the addresses of weft-central's hubs as HOST:PORT; nil: none.
+	// Central has the addresses (HOST:PORT) of the weft-central servers that the switch follows; nil:
+	// none.
 	Central []string
-	// CentralCerts is the directory with the host's certificate for weft-central.
+	// CentralCerts is the directory with the host's certificate for connections to weft-central.
 	CentralCerts string
 	OpenFlow     bridges.OpenFlow
-	// OVSDB is the ovsdb-server that rules bridges, ports and controllers, see
+	// OVSDB is the address of the ovsdb-server that configures bridges, ports and controllers, see
 	// ovsdb.CheckTarget; "": none.
 	OVSDB string
-	// Megaflows and Connections are the room for megaflows, a power of two, and for tracked
-	// connections; 0: flowtable.DefaultMegaflows and conntrack.DefaultConnections.
+	// Megaflows limits the megaflows, and is a power of two. Connections limits the tracked connections.
+	// 0 stands for flowtable.DefaultMegaflows or conntrack.DefaultConnections.
 	Megaflows, Connections int
 
-	SpinUS int    // time for which a worker polls empty queues, in microseconds; 0: DefaultSpinUS
+	SpinUS int    // time in microseconds for which a worker polls empty queues before it sleeps; 0: DefaultSpinUS
 	Exe    string // path of the binary that contains the engine; "": this binary
-	// Delayed is called when the start waits because no new engine can start. reason is one
-	// line, with which the API answers meanwhile. An old engine may still forward. nil: no
-	// call
+	// Delayed is called when control waits at its start because no new engine can start. reason is one
+	// line, which the API's answers contain meanwhile. An engine of an earlier process may still
+	// forward. nil: no call.
 	Delayed     func(reason string)
 	Log         *slog.Logger
 	LogSettings *logs.Log // settings of Log, for the API; nil: settings without effect
@@ -66,8 +67,8 @@ type Config struct {
 	launcher engines.Launcher // starts engines; nil: as processes
 }
 
-// DefaultSpinUS is the default time in microseconds for which a worker polls empty
-// queues. It keeps a worker awake between the frames of moderate traffic.
+// DefaultSpinUS is the time in microseconds for which a worker polls empty queues by default. It keeps
+// the worker awake between the frames of moderate traffic.
 const DefaultSpinUS = 50
 
 func (c *Config) complete() error {
@@ -113,7 +114,7 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// machineMemory returns the machine's memory in bytes, or 0 if the kernel does not say.
+// machineMemory returns the machine's memory in bytes, or 0 if the kernel does not report it.
 func machineMemory() uint64 {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package control is the control process. Daemon makes the packages below control/,
-// starts and stops them, owns the configuration lock, and serves the API (control/rest). The
-// packages have the state and do the work. The control process may allocate memory, be
-// upgraded and crash, while the engine keeps forwarding.
+// Package control is the control process. Its Daemon makes the objects of the packages below control/,
+// starts and stops them, owns the configuration lock, and serves the API (control/rest). The packages
+// have the state and do the work. The control process may allocate memory, be upgraded and crash, while
+// the engine keeps forwarding.
 //
 // # Packages and their locks, in the order in which the locks are taken
 //
@@ -12,8 +12,8 @@
 // locks.
 //
 //  1. The configuration lock is Daemon.configuration, a change.Configuration that many
-//     packages share. Whoever has one of its transactions holds it. It allows one change
-//     at a time. A change alters ports or tables, removes megaflows, or replaces the
+//     packages share. A goroutine that has one of its transactions holds the lock, so there is
+//     one change at a time. A change alters ports or tables, removes megaflows, or replaces the
 //     engine. A change that holds no other lock may wait for the disk, the kernel and the
 //     workers. The API's dumps take this lock too, so that they never show a half-applied
 //     change.
@@ -21,15 +21,15 @@
 //     never held while another lock is taken.
 //     control/central takes the configuration lock, and its own lock last. The agent's lock
 //     (control/agent) is taken before the configuration lock.
-//     control/ofconn takes its lock framing before the configuration lock. Its locks of
+//     control/ofconn takes its lock Service.framing before the configuration lock. Its locks of
 //     connections are taken after Pipeline.mu, like Monitors.mu, and no other lock is
 //     taken while they are held. control/bridges takes Frames.mu before the configuration lock.
-//     control/bridges allows one change of bridges at a time, and takes its lock for this
-//     before every other lock. No lock is taken under Bridges.mu, which guards the list of
-//     bridges.
-//     control/rest and control/appctl have no lock. control/ovsdb has none either. Its
-//     goroutine calls control/bridges and control/ports as a request does. control/unixctl
-//     takes its lock of connections under no other lock.
+//     Bridges.changing is taken before every other lock, and allows one change of bridges at a time.
+//     Bridges.mu guards the list of bridges. While it is held, only the lock of
+//     ofconn.Services is taken.
+//     control/rest, control/appctl and control/ovsdb have no lock. The goroutine of
+//     control/ovsdb calls control/bridges and control/ports as a request does. control/unixctl
+//     takes its lock of connections while it holds no other lock.
 //  3. control/ports: each driver's lock guards its device against events of the guest
 //     and the kernel.
 //  4. control/observe: the locks of captures and of connection events are taken right
@@ -47,11 +47,10 @@
 //     (control/pipeline) is taken after Templates.mu, or after Pipeline.mu.
 //  7. control/workers: Workers.mu guards the command rings.
 //
-// Every wait for workers or for the engine ends when the watchdog kills the engine. The
-// watchdog takes no lock (control/engines). A client of the API waits at most as long as
-// access.Requests allows, whatever lock its request needs. An abandoned request
-// continues in the background. A request of an OpenFlow connection waits without a limit;
-// only its own connection waits with it.
+// Every wait for workers or for the engine ends when the watchdog (control/engines) kills the engine.
+// The watchdog itself takes no lock. A client of the API waits at most as long as access.Requests
+// allows, whatever lock its request needs. An abandoned request continues in the background. A request
+// of an OpenFlow connection waits without a limit, and delays only its own connection.
 package control
 
 import (
@@ -88,17 +87,16 @@ import (
 	"weft/internal/privilege"
 )
 
-// Daemon is a control process. The order of its fields is the order in which they are
-// started.
+// Daemon is a control process. It has the objects of the packages below control/.
 type Daemon struct {
 	config        Config
 	log           *slog.Logger
 	started       time.Time
-	configuration change.Configuration // the configuration lock: one change of tables, ports or engine at a time
+	configuration change.Configuration // the configuration lock: one change at a time
 
 	engines    *engines.Engines
-	fleet      *central.Switch  // the switch as weft-central declares it
-	central    *central.Central // nil: the switch does not follow weft-central
+	fleet      *central.Switch  // through it, weft-central changes the switch
+	central    *central.Central // session with weft-central; nil: none is configured
 	ports      *ports.Ports
 	pipeline   *pipeline.Pipeline
 	bridges    *bridges.Bridges
@@ -112,28 +110,28 @@ type Daemon struct {
 	captures  *observe.Captures
 	exporters *flowexport.Service
 	monitors  observe.Monitors
-	services  ofconn.Services // OpenFlow connections by bridge
-	// controllerFrames passes frames from the workers to the bridges' connections.
+	services  ofconn.Services // OpenFlow services, by bridge
+	// controllerFrames passes frames that flows send to the controller from the workers to the bridges'
+	// connections.
 	controllerFrames *bridges.Frames
 	connections      *observe.ConnectionEvents
 
 	servers  *access.Servers
 	rest     *rest.Handlers
-	unixctl  *unixctl.Server // nil: ovs-appctl is not served
+	unixctl  *unixctl.Server // answers ovs-appctl; nil without OVSDB
 	requests *access.Requests
 	limits   limits.Registry
 	ready    chan struct{} // closed when the start is complete
-	shutDown func()        // ends Run like ErrShutDown
-	// handOverNow ends Run, and leaves the engine to the next control process.
+	shutDown func()        // ends Run as ErrShutDown does
+	// handOverNow ends Run and leaves the engine to the next control process.
 	handOverNow func()
-	done        sync.WaitGroup // goroutines started by begin
+	done        sync.WaitGroup // the goroutines that begin has started
 }
 
-// Run runs the daemon until ctx ends. The engine then continues, and the next control
-// process takes over the engine and the ports. Run also ends the engine, detaches XDP
-// programs and removes taps and sockets, if ErrShutDown is the cause of the end or if a
-// client of the API asks for it. When the API answers, Run calls ready, which may be
-// nil. An error is one line for the operator.
+// Run runs the daemon until ctx ends. By default the engine then continues, and the next control process
+// takes over the engine and the ports. If the cause of the end is ErrShutDown, or a client of the API
+// asks for it, Run also ends the engine, detaches XDP programs and removes taps and sockets. Run calls
+// ready, if it is not nil, when the start is complete. An error is one line for the operator.
 func Run(ctx context.Context, config Config, ready func()) error {
 	d, err := newDaemon(config)
 	if err != nil {
@@ -145,7 +143,7 @@ func Run(ctx context.Context, config Config, ready func()) error {
 	if n, err := access.RaiseDescriptors(); err != nil {
 		d.log.Warn("cannot raise the limit of descriptors", "limit", n, "error", err)
 	}
-	// Only workers run on the workers' cores. Control runs on the other cores, and the
+	// Only workers may run on the workers' cores. Control confines itself to the other cores, and the
 	// engine inherits this.
 	if allowed, err := cpu.Allowed(); err == nil && len(allowed) == len(d.config.Cores) {
 		d.log.Warn("the workers use all cores, none is left for this process", "cores", d.config.Cores)
@@ -154,7 +152,7 @@ func Run(ctx context.Context, config Config, ready func()) error {
 		d.log.Warn("this process shares the workers' cores", "error", err)
 	}
 	runtime.SetDefaultGOMAXPROCS() // adapts GOMAXPROCS to the cores that are left for control
-	_ = cpu.ShortSlices()          // short time slices, because guests wait while control replaces a dead engine
+	_ = cpu.ShortSlices()          // so control gets a core soon: guests wait while it replaces an engine
 	running, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	d.shutDown, d.handOverNow = func() { stop(ErrShutDown) }, func() { stop(nil) }
@@ -175,12 +173,11 @@ func Run(ctx context.Context, config Config, ready func()) error {
 	return nil
 }
 
-// ErrShutDown is a context's cause of cancellation. It makes Run also end the engine
-// and the ports.
+// ErrShutDown, as the cause of a context's end, makes Run also end the engine and the ports.
 var ErrShutDown = errors.New("the switch is shut down")
 
-// logPrivileges logs the user of this process, and each capability that some ports need
-// and this process lacks.
+// logPrivileges logs the user of this process, and the capabilities that some kinds of ports need and
+// this process lacks.
 func (d *Daemon) logPrivileges() {
 	d.log.Info("privileges", "user", privilege.User(), "capabilities", len(privilege.Own()))
 	for _, l := range privilege.Missing() {
@@ -205,8 +202,8 @@ func newDaemon(config Config) (*Daemon, error) {
 		d.store.Close()
 		return nil, err
 	}
-	// Each package knows the packages that are made before it. Whatever a later package has to hear, an
-	// object that is made before both passes on: services, declared and present.
+	// Each package knows only packages whose objects are made before its own. To call a package whose
+	// object is made later, it uses an object that is made before both: services, declared or present.
 	d.templates = underlay.NewTemplates(d.kernel, d.log)
 	declared, present := central.NewDeclared(), new(engines.Present)
 	d.pipeline = pipeline.New(pipeline.Setup{Configuration: &d.configuration, Name: config.Name, Store: d.store, Templates: d.templates,
@@ -290,8 +287,8 @@ func (d *Daemon) begin(ctx context.Context) error {
 	})
 }
 
-// giveUp ends this process after its start has failed with err, or was interrupted. An
-// engine of an earlier process continues, except at a shutdown.
+// giveUp ends this process after its start has failed with err or was interrupted. The engine of an
+// earlier process continues, unless the cause is ErrShutDown.
 func (d *Daemon) giveUp(running context.Context, stop context.CancelCauseFunc, err error) error {
 	ended := running.Err() != nil
 	stop(nil)
@@ -307,8 +304,8 @@ func (d *Daemon) giveUp(running context.Context, stop context.CancelCauseFunc, e
 	return err
 }
 
-// saveMACs saves the learned addresses. It does nothing if begin has failed before it
-// restored the saved addresses.
+// saveMACs saves the learned addresses. It does nothing if the start was not completed, because the
+// saved addresses may not be restored then.
 func (d *Daemon) saveMACs() {
 	select {
 	case <-d.ready:
@@ -326,13 +323,13 @@ func (d *Daemon) end() {
 	})
 }
 
-// handOver ends this control process, and leaves the engine and the ports to the next
-// control process. Unlike after SIGKILL, a change in progress is completed and the
-// learned addresses are saved. The end of the process closes its descriptors of ports;
-// the engine has duplicates of them.
+// handOver ends this control process, and leaves the engine and the ports to the next one. Unlike
+// SIGKILL, it completes the change in progress and saves the learned addresses. The process's
+// descriptors of ports close with it, but the engine has duplicates of them.
 func (d *Daemon) handOver() { d.finish(func(*change.Tx) {}) }
 
-// finish ends the goroutines of this process, calls handOver, and closes the state.
+// finish ends the goroutines of this process, calls handOver in a last transaction, and closes the
+// state.
 func (d *Daemon) finish(handOver func(tx *change.Tx)) {
 	d.servers.Close()
 	d.bridges.Close()

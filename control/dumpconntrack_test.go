@@ -30,7 +30,7 @@ func (c stuckClient) Write(b []byte) (int, error) {
 // A client that does not read its dump, such as a pager, delays no other client.
 func TestDumpOfConnectionsHoldsNothing(t *testing.T) {
 	f := newFakes(t)
-	workertest.Connect(t, f.d.pipeline.Workers().Connections(), 1000) // more than the buffers on the way hold
+	workertest.Connect(t, f.d.pipeline.Workers().Connections(), 1000) // more than the buffers on the way to the client hold
 	c := stuckClient{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
 	done := make(chan struct{})
 	go func() {
@@ -41,7 +41,7 @@ func TestDumpOfConnectionsHoldsNothing(t *testing.T) {
 	goOn := sync.OnceFunc(func() { close(c.reads) })
 	defer goOn()
 	changed := make(chan struct{})
-	go func() { // needs only the pipeline's lock
+	go func() { // this needs only the pipeline's lock, which the dump must not hold
 		defer close(changed)
 		tx := f.d.configuration.Begin()
 		defer tx.Commit()

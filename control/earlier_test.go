@@ -15,7 +15,7 @@ import (
 	"weft/control/pipeline"
 )
 
-// unpack copies a state file of testdata into the state directory.
+// unpack decompresses a state file of testdata into the state directory.
 func (f *fakes) unpack(name string) {
 	f.t.Helper()
 	packed, err := os.Open(filepath.Join("testdata", name))
@@ -37,9 +37,9 @@ func (f *fakes) unpack(name string) {
 	}
 }
 
-// State files that earlier versions have written load completely. The first is of a version
-// without groups, meters and settings of tables, the second of one without bridges; each
-// was written by that version's store. A second start loads what the first has saved.
+// State files of earlier versions load completely. The first version had no groups, meters and settings
+// of tables, the second no bridges. Each version's own store has written its file. A second start loads
+// the state that the first start has saved.
 func TestEarlierStateFiles(t *testing.T) {
 	for file, tables := range map[string]int{"state-without-tables.db.gz": 0, "state-without-bridges.db.gz": 1} {
 		t.Run(file, func(t *testing.T) {
@@ -74,8 +74,8 @@ func TestEarlierStateFiles(t *testing.T) {
 	}
 }
 
-// A control process that cannot start says why and leaves the engine alone. The version
-// before takes the engine over again.
+// A control process that cannot start returns the reason and leaves the engine alone. The former version
+// then takes the engine over again.
 func TestBackAfterAFailedStart(t *testing.T) {
 	f := newFakes(t)
 	f.add("udp,tp_dst=1,actions=drop")

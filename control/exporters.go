@@ -11,7 +11,7 @@ import (
 	"weft/control/flowexport"
 )
 
-// exporterSetup returns what the exporters of IPFIX and sFlow need.
+// exporterSetup returns the dependencies of the exporters of IPFIX and sFlow.
 func (d *Daemon) exporterSetup() flowexport.Setup {
 	return flowexport.Setup{Captures: d.captures, Interfaces: d.interfaces, Log: d.log}
 }
@@ -30,14 +30,14 @@ func (d *Daemon) interfaces() (list []flowexport.Interface) {
 	}
 	bridges := map[string]bridge{}
 	for i, b := range d.bridges.List() {
-		id, _ := strconv.ParseUint(b.DatapathID, 16, 64) // written by bridges, so it is valid
+		id, _ := strconv.ParseUint(b.DatapathID, 16, 64) // valid, because control/bridges has formatted it
 		name := b.Name
 		if b.First {
 			name = ""
 		}
 		bridges[name] = bridge{uint8(i), id}
 	}
-	ports, _ := d.ports.List("") // an error is about a name
+	ports, _ := d.ports.List("") // error ignored: "" stands for all ports
 	for i := range ports {
 		p := &ports[i]
 		if p.Type == "mirror" || p.Type == "ipfix" || p.Type == "sflow" {
@@ -56,7 +56,7 @@ func (d *Daemon) interfaces() (list []flowexport.Interface) {
 	return list
 }
 
-// deviceOf returns the network device of a port in the namespace of control, or "".
+// deviceOf returns the name of a port's network device in the namespace of control, or "".
 func deviceOf(p *api.Port) string {
 	switch p.Type {
 	case "tap", "local", "device":

@@ -32,7 +32,7 @@ type fakes struct {
 	stop    context.CancelFunc
 	mu      sync.Mutex
 	engines []*enginetest.Engine
-	// launcher starts the engines. A test may change the launcher between two starts.
+	// launcher starts simulated engines. A test may change its functions between two starts.
 	launcher *fakeLauncher
 }
 
@@ -116,14 +116,14 @@ func (f *fakes) settle() {
 	waitfor.True(f.t, "no frame waits", func() bool { return f.worker().Waiting() == 0 })
 }
 
-// byRoot makes a request without a connection, whose peer is root.
+// byRoot makes an API request as if root had sent it. It uses no connection.
 func byRoot(method, target string, body io.Reader) *http.Request {
 	r := httptest.NewRequest(method, target, body)
 	return r.WithContext(access.WithConn(r.Context(), &access.Conn{Peer: access.Peer{Role: access.Write, Share: "uid 0", Name: "uid 0"}}))
 }
 
-// fakeLauncher starts simulated engines. A function field that is set replaces the
-// default behaviour.
+// fakeLauncher is an engines.Launcher of simulated engines. A function field that is not nil replaces
+// the default behaviour of the method with its name.
 type fakeLauncher struct {
 	f        *fakes
 	prepare  func() (*engine.Spare, error)

@@ -22,8 +22,8 @@ import (
 	"weft/port"
 )
 
-// fleetHost is a switch in the network with VNI 7. The guest of switch n has the
-// addresses 02:00:00:00:00:0n and 10.0.0.n.
+// fleetHost is a switch that weft-central manages, in the network with VNI 7. The guest of switch n has
+// the addresses 02:00:00:00:00:0n and 10.0.0.n.
 type fleetHost struct {
 	*fakes
 	n uint32
@@ -89,8 +89,8 @@ func newFleet(t *testing.T, n int, flood bool) []*fleetHost {
 	return hosts
 }
 
-// fromTunnel adds tunnel fields to a key: the frame arrives from the endpoint remote
-// with this VNI.
+// fromTunnel adds tunnel fields to a key, as if its frame had arrived with this VNI from the endpoint
+// "remote".
 func fromTunnel(key flowtable.Key, vni uint32, remote netip.Addr) flowtable.Key {
 	a := remote.As4()
 	key.SetInPort(uint32(port.MaxPorts - 1))
@@ -106,8 +106,8 @@ func (h *fleetHost) run(key flowtable.Key) []flowtable.Action {
 	return h.actionsOf(&key)
 }
 
-// sentTo traces a frame to guest n. It returns the host to which the frame is sent. If
-// it is not sent to a host, sentTo returns the drop reason or the actions.
+// sentTo traces a frame to guest n. It returns the host to which the switch sends the frame. If the
+// switch sends it to no host, sentTo returns the drop reason or the actions.
 func (h *fleetHost) sentTo(n uint32) string {
 	h.t.Helper()
 	tr, err := h.trace(fmt.Sprintf("in_port=vm,udp,dl_src=02:00:00:00:00:%02x,dl_dst=02:00:00:00:00:%02x,nw_src=10.0.0.%d", h.n, n, h.n), "")
@@ -122,8 +122,8 @@ func (h *fleetHost) sentTo(n uint32) string {
 	return tr.Drop + tr.Actions
 }
 
-// Three switches forward frames between their guests. They know the addresses from
-// declarations alone.
+// Three switches forward frames between their guests. They know all addresses from weft-central's
+// declarations.
 func TestFleetPings(t *testing.T) {
 	hosts := newFleet(t, 3, false)
 	for _, from := range hosts {
@@ -158,8 +158,8 @@ func TestFleetPings(t *testing.T) {
 	}
 }
 
-// With Flood, each other host gets a broadcast once. A broadcast from the tunnel goes
-// only to guests. Without Flood, broadcasts stay on their host.
+// In a network with Flood, each other host gets a broadcast once. A broadcast from the tunnel goes only
+// to guests. In a network without Flood, broadcasts stay on their host.
 func TestFleetBroadcasts(t *testing.T) {
 	for _, flood := range []bool{false, true} {
 		hosts := newFleet(t, 3, flood)
@@ -187,8 +187,8 @@ func TestFleetBroadcasts(t *testing.T) {
 	}
 }
 
-// When Apply returns, no megaflow uses an old address. Apply ignores declarations with
-// a smaller generation. Removed addresses are unknown.
+// When Apply returns, no megaflow uses an old address. Apply ignores declarations with a smaller
+// generation than the present one. A removed address is unknown to the switch.
 func TestFleetAddressMoves(t *testing.T) {
 	hosts := newFleet(t, 3, false)
 	a, b, c := hosts[0], hosts[1], hosts[2]
@@ -205,7 +205,7 @@ func TestFleetAddressMoves(t *testing.T) {
 	if got := a.sentTo(2); got != "behind 192.0.2.3" {
 		t.Errorf("after an older place: %q", got)
 	}
-	// Apply removes addresses before it adds others.
+	// Apply removes addresses before it adds others in the same change.
 	a.apply(agent.Changes{Addresses: []agent.Address{a.address(2, c, 5)}, Removed: []agent.RemovedAddress{{VNI: 7, MAC: guestMAC(2), Generation: 5}}})
 	if got := a.sentTo(2); got != "behind 192.0.2.3" {
 		t.Errorf("after an older place: %q", got)
@@ -254,8 +254,8 @@ func TestFleetPortsComeAndGo(t *testing.T) {
 	}
 }
 
-// Megaflows and counts of table 250 (weft-central's) survive a restart of control if
-// the agent has its saved state. Without this state they are removed.
+// Megaflows and counts of weft-central's table 250 survive a restart of control if the agent has its
+// saved state. Otherwise the switch removes them.
 func TestFleetAfterControlsDeath(t *testing.T) {
 	hosts := newFleet(t, 2, false)
 	a := hosts[0]
@@ -298,7 +298,7 @@ func TestFleetAfterControlsDeath(t *testing.T) {
 	}
 }
 
-// An operator sees but cannot change weft-central's port and flows.
+// An operator sees weft-central's port and flows, but cannot change them.
 func TestFleetIsNotTheOperators(t *testing.T) {
 	h := newFleet(t, 1, false)[0]
 	d := h.d
@@ -332,7 +332,7 @@ func TestFleetIsNotTheOperators(t *testing.T) {
 	}
 }
 
-// Ports lists the guests' ports, not the operator's vxlan ports.
+// Ports lists the ports of guests, but not the operator's vxlan ports.
 func TestFleetListsPorts(t *testing.T) {
 	h := newFleet(t, 1, false)[0]
 	h.addGuest("vm3", "id=3f0e")
@@ -363,22 +363,21 @@ func TestFleetErrors(t *testing.T) {
 	}
 }
 
-// recorder is an agent.Events.
+// recorder implements agent.Events, and passes the events to channels.
 type recorder struct{ seen, changed chan string }
 
 func (r *recorder) PortsChanged()                               { r.changed <- "" }
 func (r *recorder) Seen(port string)                            { r.seen <- port }
 func (r *recorder) Ask(string, uint32, uint64, netip.Addr) bool { return false }
 
-// follow passes the events of the host to events, whose recorder gets the first one.
+// follow passes the host's events to "events". It returns after the recorder r got the first one.
 func (h *fleetHost) follow(events agent.Events, r *recorder) {
 	h.t.Helper()
 	go h.d.fleet.Run(h.t.Context(), events)
 	<-r.changed
 }
 
-// The first frame of a declared port is reported once after each attachment of the
-// port.
+// The switch reports the first frame of a declared port, once after each addition of the port.
 func TestFleetSeesFirstFrames(t *testing.T) {
 	h := newFleet(t, 1, false)[0]
 	r := &recorder{make(chan string, 100), make(chan string, 100)}
@@ -402,8 +401,8 @@ func TestFleetSeesFirstFrames(t *testing.T) {
 	}
 }
 
-// asker records the questions that the switch asks. If refuses is set, its Ask returns
-// false.
+// asker records the addresses for which the switch asks the agent. If refuses is set, its method Ask
+// returns false.
 type asker struct {
 	recorder
 	refuses  atomic.Bool
@@ -415,8 +414,8 @@ func (a *asker) Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool {
 	return !a.refuses.Load()
 }
 
-// newAsked returns a host and its agent. If onDemand is true, the switch gets addresses
-// of the network only when it asks for them.
+// newAsked returns a host and its agent. If onDemand is true, the switch gets the network's addresses
+// only when it asks for them.
 func newAsked(t *testing.T, onDemand bool) (*fleetHost, *asker) {
 	t.Helper()
 	h := &fleetHost{newFakes(t), 1}
@@ -431,7 +430,7 @@ func newAsked(t *testing.T, onDemand bool) (*fleetHost, *asker) {
 	return h, a
 }
 
-// A frame to an unknown address waits for the agent's answer.
+// A frame to an unknown address waits until the agent answers the switch's question.
 func TestFleetAsks(t *testing.T) {
 	h, a := newAsked(t, true)
 	vm, other := h.port("vm").Number, h.port("vm2").Number
@@ -463,14 +462,14 @@ func TestFleetAsks(t *testing.T) {
 	if text := fmt.Sprint(tr); err != nil || !strings.Contains(text, "asks weft-central") {
 		t.Errorf("%s, %v", text, err)
 	}
-	// Frames from other hosts cause no questions.
+	// frames from other hosts make the switch ask nothing
 	if got := h.run(fromTunnel(workertest.UDPKey(0, 9, 4, 9), 7, netip.MustParseAddr("192.0.2.9"))); len(got) == 0 || len(a.requests) != 0 {
 		t.Errorf("from the tunnel: %+v, %d questions", got, len(a.requests))
 	}
 }
 
-// A frame without an answer is dropped after a time. At the port's limit of questions,
-// a frame is dropped at once. Each port has its own limit.
+// A frame is dropped if no answer arrives in time. If its port has asked as many questions as it may, a
+// frame is dropped at once. Each port has its own limit.
 func TestFleetQuestionsAreBounded(t *testing.T) {
 	const limit = 64
 	h, a := newAsked(t, true)
@@ -513,10 +512,9 @@ func TestFleetQuestionsAreBounded(t *testing.T) {
 	}
 }
 
-// In a network whose addresses weft-central sends by itself, a frame to an unknown
-// address also waits for an answer. The switch forwards the frame to the ports of the
-// network in three cases: the agent refuses the question, no answer comes, or the port
-// is at its limit of questions.
+// If weft-central sends all addresses of a network unasked, a frame to an unknown address also waits for
+// an answer. The switch forwards the frame to all ports of the network in three cases: the agent refuses
+// the question, no answer arrives, or the port has asked as many questions as it may.
 func TestFleetForwardsWithoutAnswer(t *testing.T) {
 	const limit = 64
 	h, a := newAsked(t, false)
@@ -559,12 +557,12 @@ func TestFleetForwardsWithoutAnswer(t *testing.T) {
 	}
 }
 
-// slowFleet is a simple model of a Fleet, with which tests compare it.
+// slowFleet is a simple model of central.Switch, with which a test compares it.
 type slowFleet struct {
 	nets     map[uint32]bool
 	ports    map[string]agent.Port
 	list     []agent.Address
-	declared map[string]bool // ports that exist
+	declared map[string]bool // ports that exist on the host
 }
 
 func (f *slowFleet) forget(removed func(*agent.Address) bool) {
@@ -619,8 +617,8 @@ func (f *slowFleet) destination(port string, number uint32) string {
 	return "unknown"
 }
 
-// TestFleetAgainstASlowOne compares a Fleet with its model under random changes. All
-// megaflows must equal the translations that the changed tables give.
+// TestFleetAgainstASlowOne compares central.Switch with its model after random changes. All megaflows
+// must equal new translations of their keys.
 func TestFleetAgainstASlowOne(t *testing.T) {
 	h := &fleetHost{newFakes(t), 1}
 	r := rand.New(rand.NewPCG(7, 7))
@@ -708,7 +706,7 @@ func (h *fleetHost) compare(slow *slowFleet, name string, number uint32, step in
 	h.run(key)
 }
 
-// A network that goes and comes back in one change has only its new addresses.
+// A network that is removed and added again in one change has only its new addresses.
 func TestFleetNetworkGoesAndComesBack(t *testing.T) {
 	hosts := newFleet(t, 3, false)
 	h := hosts[0]

@@ -23,10 +23,12 @@ type flowMonitors struct {
 	services *ofconn.Services
 }
 
-// Count implements pipeline.Monitors.
+// Count implements pipeline.Monitors. It returns how many monitors there are; without any, no event is
+// made.
 func (m *flowMonitors) Count() int { return m.api.Count() + m.services.CountMonitors() }
 
-// The names of pipeline.Event in the API, and their numbers in OpenFlow.
+// Names of flow events in the API (flowEvents) and in OpenFlow (wireEvents). OpenFlow has no event for
+// expiry.
 var (
 	flowEvents = [...]string{pipeline.Added: api.EventAdded, pipeline.Modified: api.EventModified,
 		pipeline.Deleted: api.EventDeleted, pipeline.Expired: api.EventExpired}
@@ -34,7 +36,7 @@ var (
 		pipeline.Deleted: ofp.FlowDeleted, pipeline.Expired: ofp.FlowDeleted}
 )
 
-// TellFlow implements pipeline.Monitors.
+// TellFlow implements pipeline.Monitors. It passes a change of a flow to the monitors.
 func (m *flowMonitors) TellFlow(now time.Time, event pipeline.Event, r *ofproto.Rule, names openflow.Names) {
 	nowNS := clock.Monotonic()
 	m.api.TellFlow(now, flowEvents[event], r, func(r *ofproto.Rule) api.Flow { return tables.DescribeFlow(r, nowNS, names) })

@@ -91,13 +91,13 @@ func TestControlDies(t *testing.T) {
 	f.want("udp,tp_dst=1", "50/5000")
 	var slot uint32
 	w.On(func() { slot, _ = w.Lookup(&one) })
-	// flow 2 is deleted from the disk, so the next control process does not load it
+	// delete flow 2 from the disk, so that the next control process does not load it
 	if err := f.d.store.WriteFlows(nil, []uint32{1}); err != nil {
 		t.Fatal(err)
 	}
 	f.die()
 	for range 25 {
-		w.Frame(one, 100) // no control process runs now
+		w.Frame(one, 100) // no control process runs at this time
 		w.Frame(two, 100)
 	}
 	f.begin()
@@ -144,7 +144,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// dumpWithout returns the dump of all flows, without ages and durations.
+// dumpWithout returns the dump of all flows without ages and durations, which differ between two dumps.
 func dumpWithout(t *testing.T, d *Daemon) string {
 	t.Helper()
 	flows, err := d.bridges.Megaflows().DumpFlows("", pipeline.ByName)

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// A client that closes its connection during a request, as weft top does after Ctrl-C, is no
-// error of the daemon.
+// If a client closes its connection during a request, as weft top does after Ctrl-C, the log has no
+// error.
 func TestClientGoneIsNoError(t *testing.T) {
 	f := newFakes(t)
 	f.end()

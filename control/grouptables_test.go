@@ -33,7 +33,7 @@ func (f *fakes) megaflowActions() string {
 // failover is a group over tunnels of flowTunnels.
 const failover = "group_id=1,type=ff,bucket=watch_port:p2,set_field:192.0.2.2->tun_dst,output:p2,bucket=watch_port:p3,set_field:192.0.2.3->tun_dst,output:p3"
 
-// flowTunnels adds tunnels that are up, because flows choose their remotes.
+// flowTunnels adds tunnel ports whose remotes flows choose. Such ports are always up.
 func (f *fakes) flowTunnels(names ...string) {
 	f.t.Helper()
 	for _, name := range names {
@@ -148,8 +148,8 @@ func TestGroupsCount(t *testing.T) {
 	}
 }
 
-// Groups and meters are restored with the flows that name them. Deleting a group or a
-// meter deletes these flows.
+// Groups and meters are restored together with the flows that use them. Deleting a group or a meter
+// deletes these flows.
 func TestGroupsAndMetersStay(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)

@@ -7,7 +7,7 @@ import (
 	"weft/control/pipeline"
 )
 
-// presentEngine is an observe.Engine.
+// presentEngine implements observe.Engine with the workers of the pipeline's present engine.
 type presentEngine struct{ pipeline *pipeline.Pipeline }
 
 func (e presentEngine) Hold() (observe.Workers, func()) {

@@ -12,8 +12,8 @@ import (
 	"weft/api"
 )
 
-// A request beyond a limit is refused. An interval without frames has no hottest
-// megaflows.
+// A request for more megaflows than the limit is refused. In an interval without frames, no megaflow is
+// listed.
 func TestHottestRequests(t *testing.T) {
 	f := newFakes(t)
 	client, err := api.NewClient(f.config.Socket)

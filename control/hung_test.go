@@ -20,8 +20,8 @@ import (
 	"weft/internal/waitfor"
 )
 
-// hangWith makes it look as if the last engine's worker hangs on queue 1 of a port. A
-// blocked thread of the test stands for the worker's thread.
+// hangWith lets the last engine's worker appear to hang on queue 1 of a port. A blocked thread of the
+// test plays the worker's thread.
 func (f *fakes) hangWith(number uint32) *enginetest.Engine {
 	f.t.Helper()
 	var p [2]int
@@ -30,7 +30,7 @@ func (f *fakes) hangWith(number uint32) *enginetest.Engine {
 	}
 	f.t.Cleanup(func() { unix.Close(p[0]) })
 	hung, thread := f.last(), make(chan int)
-	f.t.Cleanup(func() { unix.Close(p[1]) }) // ends the read
+	f.t.Cleanup(func() { unix.Close(p[1]) }) // unblocks the thread
 	go func() {
 		runtime.LockOSThread()
 		thread <- unix.Gettid()
@@ -59,7 +59,7 @@ func (f *fakes) port(name string) (p api.Port) {
 func (f *fakes) awaitReplacement(old *enginetest.Engine) {
 	f.t.Helper()
 	waitfor.True(f.t, "another engine takes its place", func() bool {
-		tx := f.d.configuration.Begin() // under this lock, no engine is being started
+		tx := f.d.configuration.Begin() // no engine is being started while the test has this lock
 		defer tx.Commit()
 		return f.last() != old && f.d.engines.Current() == engines.Client(f.last())
 	})
@@ -72,7 +72,7 @@ func TestHungWorkerIsReplaced(t *testing.T) {
 	f.vxlanPorts(2)
 	f.add("in_port=1,actions=2")
 	hung := f.hangWith(2)
-	f.add("in_port=2,actions=1") // waits for the workers
+	f.add("in_port=2,actions=1") // this change waits for the hung worker
 	if err := f.d.ports.Delete("p2"); err != nil {
 		t.Error(err)
 	}
@@ -84,7 +84,7 @@ func TestHungWorkerIsReplaced(t *testing.T) {
 	f.settle()
 }
 
-// A port that is held back shows the reason, and is attached again later.
+// The API shows why a port is held back from engines. The port is attached again later.
 func TestPortOfHungWorker(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)
@@ -125,7 +125,7 @@ func TestStuckEngineIsLeftBehind(t *testing.T) {
 	}
 }
 
-// A look that waits for the replacement of an engine gets an error that names this cause. A
+// A read-only request that waits for the replacement of an engine gets an error with this cause. A
 // change waits for the next engine.
 func TestRequestsDuringReplacement(t *testing.T) {
 	f := newFakes(t)

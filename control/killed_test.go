@@ -22,8 +22,8 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// killedChanges are the changes that TestKilledInCommit kills. Each begins with a switch that has the
-// bridge br1 with four ports, flows, a group, a meter and a setting.
+// killedChanges are the changes during which TestKilledInCommit kills control. Before each, the switch
+// has the bridge br1 with four ports, flows, a group, a meter and a setting.
 var killedChanges = map[string]func(d *Daemon) error{
 	"apply":  func(d *Daemon) error { return d.rest.ChangeAll(appliedFile(3)) },
 	"del-br": func(d *Daemon) error { return d.bridges.Delete("br1") },
@@ -51,8 +51,8 @@ var killedChanges = map[string]func(d *Daemon) error{
 	},
 }
 
-// appliedFile returns the changes of weft apply with a file that has another bridge with some ports, a
-// group and flows, and lacks the port p0 and the group of br1.
+// appliedFile returns the changes that weft apply makes for a file. The file has another bridge with
+// some ports, a group and flows. It lacks the port p0 and the group of br1.
 func appliedFile(ports int) []api.Change {
 	list := []api.Change{{AddBridge: &api.AddBridge{Name: "br2", Bare: true}}, {Port: "p1", ModPort: &api.ModPort{Options: []string{"tag=7"}}}}
 	flows := ""
@@ -69,7 +69,7 @@ func appliedFile(ports int) []api.Change {
 		api.Change{DelPort: "p0"})
 }
 
-// killedSwitch makes the switch with which each of killedChanges begins.
+// killedSwitch makes the state that the switch has before each of killedChanges.
 func killedSwitch(d *Daemon) error {
 	if _, err := d.bridges.Add(api.AddBridge{Name: "br1", Bare: true}); err != nil {
 		return err
@@ -86,12 +86,12 @@ func killedSwitch(d *Daemon) error {
 	return errors.Join(groups, meters, flows, tables.ModTable(api.ModTable{Table: 3, Settings: []string{"limit:7"}}))
 }
 
-// killVariable tells the test binary to make a change of killedChanges and to kill itself before the
-// work of a stage: STAGE CHANGE DIRECTORY.
+// killVariable is the environment variable that tells the test binary to make a change of killedChanges,
+// and to kill itself before a stage of its commit. Its value is "STAGE CHANGE DIRECTORY".
 const killVariable = "WEFT_TEST_KILL_AT"
 
-// A control process that is killed at any stage of a commit leaves the switch before the change or
-// after it. The killed process is this test binary; its state file is a real one.
+// If control is killed at any stage of a commit, the saved state is that before the change or that after
+// it. The killed process is this test binary, with a real state file.
 func TestKilledInCommit(t *testing.T) {
 	if order := os.Getenv(killVariable); order != "" {
 		killAt(t, order)
@@ -136,7 +136,7 @@ func TestKilledInCommit(t *testing.T) {
 	}
 }
 
-// stateIn loads the state in a directory.
+// stateIn loads the saved state in a directory.
 func (f *fakes) stateIn(dir string) store.State {
 	f.t.Helper()
 	s, err := store.Open(dir)
@@ -152,7 +152,7 @@ func (f *fakes) stateIn(dir string) store.State {
 }
 
 // runKilled makes a change in another process, which kills itself at a stage. It returns false if the
-// commit has no work of that stage, and the process has ended by itself.
+// commit has nothing to do at that stage, so that the process ends by itself.
 func (f *fakes) runKilled(stage change.Stage, name, dir string) (killed bool) {
 	f.t.Helper()
 	c := exec.Command(os.Args[0], "-test.run=^TestKilledInCommit$", "-test.count=1")
@@ -168,7 +168,7 @@ func (f *fakes) runKilled(stage change.Stage, name, dir string) (killed bool) {
 	return false
 }
 
-// killAt is the process that kills itself, as order, a value of killVariable, says.
+// killAt runs in the process that kills itself. order is the value of killVariable.
 func killAt(t *testing.T, order string) {
 	word, rest, _ := strings.Cut(order, " ")
 	name, dir, _ := strings.Cut(rest, " ")
@@ -186,7 +186,7 @@ func killAt(t *testing.T, order string) {
 		f.d.configuration.Observe = func(s change.Stage) {
 			if int(s) == stage {
 				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-				select {} // the signal ends all threads
+				select {} // wait for the signal, which ends all threads
 			}
 		}
 	})

@@ -66,8 +66,7 @@ func TestLimitRows(t *testing.T) {
 	}
 }
 
-// There is one limit row for each name and holder, because a second one would break the
-// metrics.
+// Each pair of name and holder has one limit row, because a second row would break the metrics.
 func TestLimitRowsAreUnique(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)

@@ -53,15 +53,14 @@ func (d *Daemon) listen() error {
 	return nil
 }
 
-// appctl returns the commands of ovs-appctl.
+// appctl returns the commands that ovs-appctl can call.
 func (d *Daemon) appctl() []unixctl.Command {
 	return appctl.Commands(appctl.Setup{Bridges: d.bridges, Ports: d.ports, Pipeline: d.pipeline, MACs: d.macs, Statistics: d.statistics,
 		Tracking: d.tracking, HandOver: func() { d.done.Go(d.handOverNow) }, ShutDown: func() { d.done.Go(d.shutDown) },
 		LogSettings: d.config.LogSettings, Log: d.log})
 }
 
-// lookupGroup looks up the group with this name, and stores its number. For an empty
-// name it does nothing.
+// lookupGroup stores the number of the group with this name. For an empty name it does nothing.
 func lookupGroup(name string, number *int) error {
 	if name == "" {
 		return nil
@@ -74,21 +73,20 @@ func lookupGroup(name string, number *int) error {
 	return err
 }
 
-// serve answers the API and the metrics listener.
+// serve starts to answer the requests to the API and to the metrics listener.
 func (d *Daemon) serve() {
 	d.servers.Serve(rest.EndOnPanic(d.rest.OnceStarted(d.handler())), rest.EndOnPanic(d.rest.Metrics()))
 }
 
-// handler returns the handler of the API's requests.
+// handler returns the handler of the API's requests, which checks their roles.
 func (d *Daemon) handler() *access.Mux {
 	mux := d.servers.NewMux(rest.Routes)
 	d.rest.API(mux)
 	return mux
 }
 
-// registerLimits registers a limits.Source for every shared resource. Each source is in
-// the package of its resource. It is called without locks. Two rows with the same name
-// and Holder would break the metrics (TestLimitRowsAreUnique).
+// registerLimits registers the limits.Source of each package. Sources are called without locks. Two rows
+// with the same name and Holder would break the metrics (TestLimitRowsAreUnique).
 func (d *Daemon) registerLimits() {
 	d.limits.Add(d.pipeline.LimitRows)
 	d.limits.Add(d.statistics.LimitRows)

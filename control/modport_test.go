@@ -57,7 +57,7 @@ func TestModPort(t *testing.T) {
 	}
 }
 
-// Ensure accepts a port that exists already with the same options.
+// Ensure returns a port that already exists with the same options.
 func TestMayExist(t *testing.T) {
 	f := newFakes(t)
 	options := []string{"type=vxlan", "vni=1", "remote=192.0.2.1"}
@@ -74,8 +74,8 @@ func TestMayExist(t *testing.T) {
 	}
 }
 
-// A port that is down neither takes frames nor sends any, is no output of a flood, and has
-// failed for groups. It is down after a restart, too, and frames pass once it is up.
+// A port with admin=down neither takes frames nor sends any, gets no flooded frame, and counts as failed
+// in groups. It is still down after a restart, and frames pass once it is up.
 func TestPortDown(t *testing.T) {
 	f := newFakes(t)
 	f.flowTunnels("p1", "p2", "p3")

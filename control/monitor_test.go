@@ -86,7 +86,7 @@ func TestMonitorFlows(t *testing.T) {
 		t.Errorf("%d monitors", n)
 	}
 	f.end()
-	for range all { // waits for the end of the events
+	for range all { // ends when the channel of events is closed
 	}
 	for range some {
 	}
@@ -109,7 +109,7 @@ func TestMonitorPorts(t *testing.T) {
 	if err := f.d.ports.Delete("p1"); err != nil {
 		t.Fatal(err)
 	}
-	for e := range events { // events of other ports may come first
+	for e := range events { // events of other ports may arrive first
 		if e.Port.Name == "p1" {
 			if e.Event != api.EventDeleted {
 				t.Errorf("%+v", e)

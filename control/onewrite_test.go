@@ -20,8 +20,7 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// copyState copies the state file, as a kill of control would leave it now, into a new state
-// directory.
+// copyState copies the state file into a new state directory, as it would be if control were killed now.
 func (f *fakes) copyState() (dir string) {
 	f.t.Helper()
 	dir = f.t.TempDir()
@@ -35,7 +34,7 @@ func (f *fakes) copyState() (dir string) {
 	return dir
 }
 
-// writes returns the number of transactions of the state file so far.
+// writes returns the number of transactions that have changed the state file so far.
 func (f *fakes) writes() (transactions int) {
 	f.t.Helper()
 	db, err := bbolt.Open(filepath.Join(f.copyState(), "state.db"), 0o600, nil)
@@ -55,12 +54,12 @@ func (f *fakes) saved() (ports int) {
 	return len(f.stateIn(f.copyState()).Ports)
 }
 
-// cost is what a change costs: transactions of the state file, views of the ports and walks of the
-// megaflows.
+// cost counts the work that a change causes: transactions of the state file, views of the ports and
+// walks of the megaflows.
 type cost struct{ writes, views, walks int }
 
-// Each change of the switch is one transaction of the state file, so that a killed control leaves
-// the state before the change or after it. It makes at most one view, and one walk.
+// Each change of the switch is one transaction of the state file, so that a killed control process
+// leaves the state before the change or after it. A change makes at most one view and one walk.
 func TestChangeIsOneWrite(t *testing.T) {
 	f := newFakes(t)
 	must := func(err error) {
@@ -97,7 +96,7 @@ func TestChangeIsOneWrite(t *testing.T) {
 	tables := f.d.bridges.Named("br1").Tables
 	costs("apply of a file with a bridge, 100 ports, a group and flows", cost{1, 1, 1}, func() error {
 		list := appliedFile(100)
-		return f.d.rest.ChangeAll(slices.Concat(list[:1], list[2:105])) // without the changes of br1
+		return f.d.rest.ChangeAll(slices.Concat(list[:1], list[2:105])) // leaves out the changes of br1
 	})
 	once("del-br of a bridge with 100 ports", func() error { return f.d.bridges.Delete("br2") })
 	costs("add-group", cost{1, 0, 1}, func() error {

@@ -19,7 +19,7 @@ func (d *Daemon) newOVSDB() *ovsdb.Client {
 		Log: d.log.With("ovsdb", d.config.OVSDB)})
 }
 
-// rundir returns the directory of the OpenFlow sockets, where tools of Open vSwitch look.
+// rundir returns the directory of the OpenFlow sockets. Tools of Open vSwitch look for sockets there.
 func (d *Daemon) rundir() string {
 	if d.config.OpenFlow.Socket != "" {
 		return filepath.Dir(d.config.OpenFlow.Socket)
@@ -27,7 +27,8 @@ func (d *Daemon) rundir() string {
 	return filepath.Dir(d.config.Socket)
 }
 
-// ruled is the switch as the database rules it.
+// ruled gives package ovsdb the bridges, ports and flow tables that the database configures. It
+// implements ovsdb.Switch and ovsdb.FlowTables.
 type ruled struct{ d *Daemon }
 
 func (r ruled) Bridges() []api.Bridge { return r.d.bridges.List() }
@@ -49,7 +50,7 @@ func (r ruled) ModifyBridge(name string, mod api.ModBridge) error {
 func (r ruled) DeleteBridge(name string) error { return r.d.bridges.Delete(name) }
 
 func (r ruled) Ports() []api.Port {
-	list, _ := r.d.ports.List("") // an error is about a name
+	list, _ := r.d.ports.List("") // error ignored: "" stands for all ports
 	return list
 }
 
@@ -63,7 +64,7 @@ func (r ruled) ChangePorts(fn func(ovsdb.PortChanges)) {
 	}
 }
 
-// portChanges are changes of ports in one transaction.
+// portChanges implements ovsdb.PortChanges in the transaction tx.
 type portChanges struct {
 	ports *ports.Ports
 	tx    *change.Tx

@@ -20,8 +20,8 @@ func (f *fakes) queues(t *testing.T) []pipeline.QueueState {
 	return f.d.pipeline.Bridge.Queues(tx)
 }
 
-// Queues and policing of a port are options: they survive a restart, keep their token
-// buckets while others change, and are refused by the word that is wrong.
+// Queues and policing of a port are options. They survive a restart and keep their token buckets while
+// other options change. The error of a wrong value names the wrong word.
 func TestQoS(t *testing.T) {
 	f := newFakes(t)
 	for i, words := range []string{"qos=5:10M:2M,0:1G,7:999", "qos=1:64k ingress_policing_rate=1000 ingress_policing_kpkts_rate=2"} {
@@ -84,7 +84,7 @@ func TestQoS(t *testing.T) {
 	f.end()
 	f.begin()
 	check("after a restart", append(one, queueState(2, 1, 64, 525), queueState(2, 2, 1000, 525))...)
-	// a queue of another number and the same rate is another queue
+	// a queue with another number is a new queue, even with the same rate
 	began := clock.Monotonic()
 	if _, err := f.d.ports.Modify("p2", []string{"qos=3:64k,2:1M"}); err != nil {
 		t.Fatal(err)

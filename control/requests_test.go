@@ -17,7 +17,7 @@ import (
 	"weft/packet"
 )
 
-// discover returns a DHCPDISCOVER of guest 1 with its key.
+// discover returns a DHCPDISCOVER frame of guest 1, and its key.
 func discover(t *testing.T, inPort uint32) (key flowtable.Key, frame []byte) {
 	t.Helper()
 	m, err := dhcpv4.NewDiscovery(net.HardwareAddr{2, 0, 0, 0, 0, 1})
@@ -40,8 +40,8 @@ func discover(t *testing.T, inPort uint32) (key flowtable.Key, frame []byte) {
 	return key, append(frame, payload...)
 }
 
-// The host of a port answers its guest's DHCP from what is declared, without an agent's answer and
-// without a megaflow. Once the network has no service any more, the frame is one like others.
+// The switch answers a guest's DHCP from the declared addresses, without asking the agent and without a
+// megaflow. After the network's service is removed, it forwards DHCP like other frames.
 func TestFleetAnswersDHCP(t *testing.T) {
 	h := &fleetHost{newFakes(t), 1}
 	h.addGuest("vm")
@@ -77,7 +77,7 @@ func TestFleetAnswersDHCP(t *testing.T) {
 	if err != nil || !strings.Contains(fmt.Sprint(tr), "control answers it") {
 		t.Errorf("%v, %v", tr, err)
 	}
-	// more at once than the port's limit; a slow machine may need several times
+	// more frames at once than the port's limit; on a slow machine, one attempt may not reach it
 	for range 20 {
 		for range 40 {
 			h.worker().Whole(key, frame)

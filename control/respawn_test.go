@@ -20,7 +20,7 @@ type dying struct{ *enginetest.Engine }
 func (e dying) Start(s engine.Start, m *engine.Memory) error {
 	err := e.Engine.Start(s, m)
 	for _, w := range e.Workers {
-		w.Stalled.Store(true) // takes no command before it dies
+		w.Stalled.Store(true) // the worker takes no command before the engine dies
 	}
 	time.AfterFunc(20*time.Millisecond, func() { _ = e.Kill() })
 	return err
@@ -52,8 +52,8 @@ func TestEngineDiesDuringReplay(t *testing.T) {
 	})
 }
 
-// stopped is an engine that hangs when control tells it to start its workers. pid is the
-// id of a process that does nothing, like the process of such an engine.
+// stopped is an engine that hangs when control tells it to start its workers. pid is a process that does
+// nothing, as the process of such an engine.
 type stopped struct {
 	*enginetest.Engine
 	pid   int
@@ -102,7 +102,7 @@ func TestEngineHangsInStart(t *testing.T) {
 	f.want("in_port=p1", "1/100")
 }
 
-// leaving is an engine that dies shortly after control has recalled its state.
+// leaving is an engine that dies shortly after control has asked it for its state (Recall).
 type leaving struct{ *enginetest.Engine }
 
 func (e leaving) Recall() ([]engine.Kept, error) {
@@ -132,7 +132,7 @@ func TestEngineDiesDuringTakeover(t *testing.T) {
 		t.Fatal("control hangs in the take-over of an engine that has died")
 	}
 	waitfor.True(t, "another engine takes its place", func() bool {
-		tx := f.d.configuration.Begin() // under this lock, no engine is being started
+		tx := f.d.configuration.Begin() // no engine is being started while the test has this lock
 		defer tx.Commit()
 		return f.last() != old
 	})

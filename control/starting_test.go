@@ -18,13 +18,12 @@ import (
 	"weft/internal/waitfor"
 )
 
-// silent is a fake engine that does not answer Recall before the channel answer is
-// closed.
+// silent is a fake engine that answers Recall only after the channel "answer" is closed.
 type silent struct {
 	*enginetest.Engine
 	requests, answer chan struct{}
 	pending          atomic.Pointer[engine.Pending]
-	pid              int // 0: the test's
+	pid              int // 0: the process of the test
 }
 
 func (s *silent) PID() int {
@@ -46,8 +45,8 @@ func (s *silent) Recall() ([]engine.Kept, error) {
 
 func (s *silent) Pending() engine.Pending { return *s.pending.Load() }
 
-// restartOver restarts control while the engine is silent. The channel begun is closed
-// when the start has ended.
+// restartOver restarts control while the engine is silent. It closes the channel "begun" when the start
+// has ended.
 func (f *fakes) restartOver(pending engine.Pending) (s *silent, begun chan struct{}) {
 	return f.restartOverPID(pending, 0)
 }
@@ -85,9 +84,9 @@ func TestRequestsDuringStart(t *testing.T) {
 	}
 }
 
-// At startup, an engine that does not answer Recall is replaced. The watchdog does not count
-// the time in which a thread of the engine waits for a core. Threads of the test often do, so
-// the engine has the process id of a process that sleeps.
+// At its start, control replaces an engine that does not answer Recall. The watchdog does not count the
+// time in which a thread of the engine waits for a core, as threads of the test often do. So the engine
+// has the process ID of a process that sleeps.
 func TestHungEngineAtStart(t *testing.T) {
 	f := newFakes(t)
 	sleeper := exec.Command("sleep", "600")
@@ -105,8 +104,8 @@ func TestHungEngineAtStart(t *testing.T) {
 	}
 }
 
-// If the engine does not answer a request, the requests behind it get an error that
-// names the cause.
+// If the engine does not answer a request, the requests that wait behind it get an error with this
+// cause.
 func TestRequestsDuringUnansweredRequest(t *testing.T) {
 	f := newFakes(t)
 	s, begun := f.restartOver(engine.Pending{})
@@ -125,8 +124,8 @@ func TestRequestsDuringUnansweredRequest(t *testing.T) {
 	})
 }
 
-// If the next engine cannot start, the old one stays, and API and probe say why. Control
-// can then be stopped, and control with the former settings takes the old engine over.
+// If no new engine can start, the old one stays, and the API and the probe tell the reason. Control can
+// then be stopped, and control with the former settings takes the old engine over.
 func TestNextEngineCannotStart(t *testing.T) {
 	f := newFakes(t)
 	old, before := f.last(), f.config

@@ -12,8 +12,8 @@ import (
 	"weft/api"
 )
 
-// declared lists what clients have put into the switch: bridges, ports, flows, groups, meters,
-// table settings and the TLV map.
+// declared returns the switch's configuration as text: bridges, ports, flows, groups, meters, table
+// settings and the TLV map.
 func (f *fakes) declared() string {
 	f.t.Helper()
 	first, err := api.NewClient(f.config.Socket)
@@ -74,9 +74,9 @@ func (f *fakes) declared() string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-// A state file of version 0.3.0 loads completely: with bridges, patch ports, controllers, groups,
-// meters, table settings, TLVs and connection tracking in flows. A second start loads what the first
-// has saved. testdata/record.sh has recorded the file, and 0.3.0's own listing agrees with the text.
+// A state file of version 0.3.0 loads completely: bridges, patch ports, controllers, groups, meters,
+// table settings, TLVs and connection tracking in flows. A second start loads the state that the first
+// has saved. testdata/record.sh has recorded the file. What 0.3.0 itself listed agrees with the text.
 func TestStateOf030(t *testing.T) {
 	want, err := os.ReadFile("testdata/state-0.3.0.txt")
 	if err != nil {

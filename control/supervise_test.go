@@ -11,8 +11,7 @@ import (
 	"weft/engine"
 )
 
-// A wait for workers ends when their engine ends, even while the engine is being
-// replaced.
+// A call that waits for workers returns when their engine ends, even while the engine is being replaced.
 func TestWaitingEndsWithTheEngine(t *testing.T) {
 	f := newFakes(t)
 	f.end()

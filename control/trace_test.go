@@ -90,14 +90,14 @@ func TestTraceThroughTracking(t *testing.T) {
 	if _, err := f.trace("in_port=p1,tcp", "+frob"); err == nil || !strings.Contains(err.Error(), "frob") {
 		t.Errorf("%v", err)
 	}
-	// If a frame is tracked endlessly, its trace stops at a limit.
+	// a frame may be tracked again and again without an end: the trace stops at a limit
 	f.add("table=2,ip,actions=ct(table=2)", "in_port=p2,ip,actions=ct(table=2)")
 	if _, err := f.trace("in_port=p2,tcp", ""); err != nil {
 		t.Error(err)
 	}
 }
 
-// A trace follows the look-ups behind a pop, which see the revealed headers.
+// A trace continues with the look-up after a pop, which sees the headers that the pop has revealed.
 func TestTraceThroughPops(t *testing.T) {
 	f := newFakes(t)
 	f.vxlanPorts(2)

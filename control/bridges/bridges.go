@@ -72,7 +72,7 @@ type Bridges struct {
 	running  context.Context // when it ends, the bridges stop serving connections
 	bundles  *ofconn.BundlePool
 
-	mu   sync.RWMutex // no other lock is taken while mu is held
+	mu   sync.RWMutex // while mu is held, only the lock of Services is taken
 	list []*Bridge    // sorted by number; the first bridge is at index 0
 }
 
