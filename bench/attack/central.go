@@ -27,8 +27,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// Attacks on a weft-central server. Meanwhile an administrator asks the server for the networks all the
-// time.
+// This file has attacks on a weft-central server. During each, an administrator asks the server for the
+// list of networks, again and again.
 
 func centralAttacks() []*attack {
 	return []*attack{
@@ -42,18 +42,19 @@ func centralAttacks() []*attack {
 }
 
 const (
-	strangeAddresses = 40 // addresses from which strangers connect
+	strangeAddresses = 40 // addresses from which attackers without a certificate connect
 	idleAtCentral    = 2100
-	centralFiles     = 2000 // limit of the central's descriptors
+	centralFiles     = 2000 // limit of the server's descriptors
 	longName         = 12 << 20
-	unfinished       = 16<<20 - 1 // bytes of a request that does not end
+	unfinished       = 16<<20 - 1 // bytes of a request of which one byte is never sent
 	requestStreams   = 60
-	// attackerRest is the pause of an attacker whose connection the central has closed.
+	// attackerRest is the pause before an attacker connects again, after the server has closed its
+	// connection.
 	attackerRest = 100 * time.Millisecond
 )
 
-// fleetPlay is the run of one attack on a weft-central server, with the network namespaces of the server,
-// the administrator and the attackers.
+// fleetPlay is one attack on a weft-central server, with the network namespaces of the server, the
+// administrator and the attackers.
 type fleetPlay struct {
 	*lab.Fleet
 	play    *play
@@ -62,10 +63,10 @@ type fleetPlay struct {
 
 	mu      sync.Mutex // guards the fields below
 	stopped bool
-	open    map[net.Conn]bool // the attackers' connections
+	open    map[net.Conn]bool // open connections of the attackers
 }
 
-// stop ends the attack.
+// stop ends the attack: it closes the attackers' connections and waits for their goroutines.
 func (f *fleetPlay) stop() {
 	f.mu.Lock()
 	f.stopped = true
@@ -82,13 +83,13 @@ func (f *fleetPlay) isStopped() bool {
 	return f.stopped
 }
 
-// attackersConn is a connection that stop closes.
+// attackersConn is an attacker's connection, which the method stop of fleetPlay closes.
 type attackersConn struct {
 	net.Conn
 	fleet *fleetPlay
 }
 
-// Close implements net.Conn.
+// Close closes the connection, and removes it from those that stop closes.
 func (c *attackersConn) Close() error {
 	c.fleet.mu.Lock()
 	delete(c.fleet.open, c.Conn)
@@ -96,7 +97,7 @@ func (c *attackersConn) Close() error {
 	return c.Conn.Close()
 }
 
-// centralSetup starts a central, and the attack on it.
+// centralSetup returns a setup function that starts a weft-central server, and then the attack on it.
 func centralSetup(attack func(f *fleetPlay) error) func(p *play) error {
 	return func(p *play) error {
 		l := lab.New(lab.Program{})
@@ -128,7 +129,7 @@ func centralSetup(attack func(f *fleetPlay) error) func(p *play) error {
 	}
 }
 
-// fewFiles returns a directory with a weft-central that may open centralFiles files.
+// fewFiles returns a directory with a weft-central that may open only centralFiles descriptors.
 func fewFiles(l *lab.Lab) (dir string, err error) {
 	program := filepath.Join(l.Programs(), "weft-central")
 	dir = filepath.Join(l.Dir, "few-files")
@@ -139,13 +140,13 @@ func fewFiles(l *lab.Lab) (dir string, err error) {
 	return dir, os.WriteFile(filepath.Join(dir, "weft-central"), []byte(script), 0o755)
 }
 
-// ask asks the central as an administrator does.
+// ask lists the networks, as an administrator does, and returns an error if the server does not answer.
 func (f *fleetPlay) ask() error {
 	_, err := f.TryAt(f.central.Address, "net", "list")
 	return err
 }
 
-// askCentral fails if the administrator gets no answer.
+// askCentral plays the administrator. It fails if the server does not answer.
 func askCentral(p *play) error {
 	f := p.vars["fleet"].(*fleetPlay)
 	began := time.Now()
@@ -157,7 +158,7 @@ func askCentral(p *play) error {
 	return nil
 }
 
-// dial connects to the central from one of the strangers' addresses.
+// dial connects to the server from one of the attackers' addresses.
 func (f *fleetPlay) dial(i int) (net.Conn, error) {
 	list, err := f.dialMany(i, 1)
 	if err != nil {
@@ -166,7 +167,7 @@ func (f *fleetPlay) dial(i int) (net.Conn, error) {
 	return list[0], nil
 }
 
-// dialMany makes n connections, each from the next address.
+// dialMany opens n connections to the server, each from the next of the attackers' addresses.
 func (f *fleetPlay) dialMany(first, n int) (list []net.Conn, err error) {
 	err = f.central.Host.Do(func() error {
 		for i := first; i < first+n; i++ {
@@ -194,8 +195,8 @@ func (f *fleetPlay) dialMany(first, n int) (list []net.Conn, err error) {
 	return list, err
 }
 
-// repeat calls the function attempt until the attack ends. An attempt fails when the central
-// closes the attacker's connection.
+// repeat calls the function "attempt" until the attack ends. An attempt ends when the server closes the
+// attacker's connection.
 func (f *fleetPlay) repeat(attempt func() error) {
 	f.ended.Go(func() {
 		for !f.isStopped() {
@@ -206,7 +207,7 @@ func (f *fleetPlay) repeat(attempt func() error) {
 	})
 }
 
-// longNames enrols a host, which reports ports with long names.
+// longNames is the attack of an enrolled host that reports ports with long names.
 func longNames(f *fleetPlay) error {
 	f.Weft("host", "add", "h1", "endpoint="+hostIP)
 	token := strings.TrimSpace(f.Weft("central", "invite", "--role", "host", "--name", "h1"))
@@ -222,7 +223,7 @@ func longNames(f *fleetPlay) error {
 	return nil
 }
 
-// reportNames opens a session that reports ports until the central ends it.
+// reportNames opens a session and reports ports with long names until the server ends the session.
 func (f *fleetPlay) reportNames(keys *pki.Keys, session int) error {
 	c, err := grpc.NewClient("passthrough:///"+f.central.Address, grpc.WithTransportCredentials(credentials.NewTLS(keys.Client())),
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return f.dial(session) }))
@@ -256,7 +257,7 @@ func strangerTLS() *tls.Config {
 	return &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}, MinVersion: tls.VersionTLS13}
 }
 
-// unfinishedRequests opens connections without a certificate whose requests do not end.
+// unfinishedRequests is the attack of peers without a certificate whose requests never end.
 func unfinishedRequests(f *fleetPlay) error {
 	for i := range 4 {
 		f.repeat(func() error { return f.leaveUnfinished(i) })
@@ -264,8 +265,8 @@ func unfinishedRequests(f *fleetPlay) error {
 	return nil
 }
 
-// leaveUnfinished sends requests for certificates up to their last byte, and waits until the
-// central closes the connection.
+// leaveUnfinished sends enrolment requests up to the last byte, and waits until the server closes the
+// connection.
 func (f *fleetPlay) leaveUnfinished(i int) error {
 	raw, err := f.dial(i)
 	if err != nil {
@@ -288,7 +289,7 @@ func (f *fleetPlay) leaveUnfinished(i int) error {
 	return <-ended
 }
 
-// answerFrames reads frames, so that the central's pings and settings are acknowledged.
+// answerFrames reads HTTP/2 frames, and acknowledges the server's pings and settings.
 func answerFrames(framer *http2.Framer, writing *sync.Mutex) error {
 	for {
 		frame, err := framer.ReadFrame()
@@ -313,8 +314,8 @@ func answerFrames(framer *http2.Framer, writing *sync.Mutex) error {
 	}
 }
 
-// writeRequests begins all requests of a connection and sends their bytes in turn, whatever the
-// central's flow control says.
+// writeRequests begins requestStreams requests on one connection, and sends their bytes in turn. It
+// ignores the server's flow control.
 func (f *fleetPlay) writeRequests(framer *http2.Framer, writing *sync.Mutex, ended <-chan error) error {
 	var block bytes.Buffer
 	encoder := hpack.NewEncoder(&block)
@@ -326,7 +327,7 @@ func (f *fleetPlay) writeRequests(framer *http2.Framer, writing *sync.Mutex, end
 		return f()
 	}
 	stream := func(i int) uint32 { return uint32(2*i + 1) }
-	prefix := binary.BigEndian.AppendUint32([]byte{0}, unfinished+1) // not compressed, and the length of the message
+	prefix := binary.BigEndian.AppendUint32([]byte{0}, unfinished+1) // no compression, and the length of the message
 	err := write(func() error { return framer.WriteSettings() })
 	for i := 0; i < requestStreams && err == nil; i++ {
 		block.Reset()
@@ -354,8 +355,7 @@ func (f *fleetPlay) writeRequests(framer *http2.Framer, writing *sync.Mutex, end
 	return err
 }
 
-// idleStrangers opens connections that say nothing, and opens each again that the central
-// closes.
+// idleStrangers opens connections that send nothing. It replaces connections that the server closes.
 func idleStrangers(f *fleetPlay) error {
 	for i := range idleAtCentral / 10 {
 		f.repeat(func() error {

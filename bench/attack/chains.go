@@ -11,7 +11,7 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// This file has attacks in which a guest offers long chains of valid descriptors.
+// This file has attacks of a guest that offers long chains of valid descriptors.
 
 func chainAttacks() []*attack {
 	return []*attack{
@@ -26,11 +26,11 @@ func chainAttacks() []*attack {
 	}
 }
 
-// chainPieces is just below the switch's limit of 1,024 descriptors a chain.
+// chainPieces is the length of the chains in descriptors. The switch refuses chains of more than 1,024.
 const chainPieces = 1000
 
-// bytewise writes an indirect table of n one-byte descriptors, and returns a
-// descriptor of this table. The bytes begin at the guest address data.
+// bytewise writes an indirect table of n one-byte descriptors into the queue's first slot. It returns a
+// descriptor that refers to the table. The first byte has the guest address "data".
 func (g *guest) bytewise(q *vhosttest.Queue, n int, data uint64, flags uint16) vhosttest.Desc {
 	at := q.SlotAddr(0) &^ 15
 	table, ok := g.Bytes(at, uint64(16*n))
@@ -51,7 +51,7 @@ func (g *guest) bytewise(q *vhosttest.Queue, n int, data uint64, flags uint16) v
 	return vhosttest.Desc{Addr: at, Len: uint32(16 * n), Flags: vhosttest.Indirect}
 }
 
-// offerAll offers the descriptor d in every slot of the queue until the attack ends.
+// offerAll offers the descriptor d again and again, in all slots of the queue, until the attack ends.
 func (g *guest) offerAll(q *vhosttest.Queue, d vhosttest.Desc) {
 	for i := range q.Descs {
 		q.Descs[i] = d
@@ -78,8 +78,8 @@ func longChains(g *guest) error {
 	return nil
 }
 
-// longReceiveChains is an attack with a receive ring whose chains consist of one-byte
-// buffers, so that every received frame fills many descriptors.
+// longReceiveChains offers receive chains of one-byte buffers, so that the switch fills many descriptors
+// for each frame.
 func longReceiveChains(g *guest) error {
 	g.Rx[0].Withdraw()
 	d := g.bytewise(g.Rx[0], chainPieces, g.Tx[0].SlotAddr(0), vhosttest.Write)
@@ -105,8 +105,8 @@ func longReceiveChains(g *guest) error {
 	return nil
 }
 
-// waitersSetup lets up to 4,000 epoll instances watch the guest's call eventfd, so
-// that each notification by the switch must wake all of them.
+// waitersSetup makes up to 4,000 epoll instances watch the guest's call eventfd. Each notification by
+// the switch must then wake all of them.
 func waitersSetup(p *play) error {
 	if err := sender(echoes, vhosttest.Options{Num: 1024, Interrupts: true})(p); err != nil {
 		return err

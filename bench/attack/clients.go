@@ -16,9 +16,8 @@ import (
 	"time"
 )
 
-// Attacks of a client of the API or of the metrics endpoint. The client sends only
-// harmless or malformed requests, because a client with write access could simply
-// stop the switch.
+// This file has attacks of a client of the API or of the metrics endpoint. Their requests are harmless
+// or malformed, because a client that may write could simply stop the switch.
 
 func clientAttacks() []*attack {
 	return []*attack{
@@ -70,8 +69,8 @@ func (p *play) dialMetrics() (c net.Conn, err error) {
 	return c, err
 }
 
-// idleConnections opens metrics connections until the switch refuses one, and leaves
-// them idle.
+// idleConnections opens connections to the metrics endpoint until the switch refuses one, and sends
+// nothing on them.
 func idleConnections(p *play) error {
 	for range 300 {
 		if _, err := p.dialMetrics(); err != nil {
@@ -161,8 +160,8 @@ func wrongRequests(p *play) error {
 	return p.request([]string{"GET", "POST", "DELETE"}[p.rng.IntN(3)], paths[p.rng.IntN(len(paths))], "application/json", strings.NewReader("{"))
 }
 
-// stoppedReaders starts clients that stream from the API, and suspends their
-// processes with SIGSTOP so that they no longer read.
+// stoppedReaders starts clients that read streams of the API, and stops their processes with SIGSTOP, so
+// that they no longer read.
 func stoppedReaders(p *play) error {
 	if err := sender(echoes, guestOptions)(p); err != nil {
 		return err

@@ -12,29 +12,32 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// This file measures the part of a worker that an attack leaves the bystanders (row.Part): what they got,
-// divided by the smaller of what they asked for and their fair share; at most 1.
+// This file measures how much of a worker an attack leaves the bystanders, two guests that exchange
+// frames all the time. The result, row.Part, is at most 1: the work that they got, divided by the
+// smaller of the work that they asked for and their fair share.
 //
-// In most rows, the bystanders ask for a rate far below their fair share: in each round, each takes up to
-// pacedRounds*pacedFrames frames from its ring and sends them on. The part is the number of frames that
-// they found there, divided by the number for which they looked. A round in which this program had no core
-// asks for nothing. With pacedInFlight frames on their way, a delay of eight rounds (1.3 ms) costs nothing.
+// In most rows, the bystanders ask for a rate far below their fair share: in each round, each takes up
+// to pacedRounds*pacedFrames frames from its ring and sends them on. Part is the number of frames that
+// they took, divided by the number that they were ready to take. A round in which this program had no
+// core asks for nothing. As pacedInFlight frames are on their way, a delay of up to eight rounds (1.3
+// ms) costs nothing.
 //
-// In the rows of fairAttacks, the bystanders are greedy: they always have frames.
+// In the rows of fairAttacks, the bystanders are greedy: they always have frames to send.
 //
-//   - They ask for as many frames as they moved before the attack, for each second in which this program's
-//     loop had its core.
-//   - Their fair share is two n-ths of the worker's time (worker_ns of the API) without the uplink's, if n
-//     ports, the attacker's and theirs, wanted time. While the loop has no core, they want nothing, and the
-//     others may use all of the time. So only the part of the time counts in which the loop had its core.
+//   - They ask for the rate that they had before the attack, in frames for each second in which this
+//     program's loop had its core.
+//   - If n ports want time, their fair share is 2/n of the time that the worker spends on the attacker's
+//     and the bystanders' ports (worker_ns of the API, without the uplink). While the loop has no core,
+//     the bystanders want nothing, and the others may use all of the time. So only the time in which the
+//     loop had its core counts.
 
 const (
 	pacedInFlight  = 64  // frames in flight of each paced bystander
-	pacedFrames    = 2   // frames that a paced bystander asks for in one step
-	pacedRounds    = 4   // steps between two rests
+	pacedFrames    = 2   // most frames that a paced bystander takes in one step
+	pacedRounds    = 4   // steps of the loop between two sleeps
 	greedyInFlight = 128 // frames in flight of each greedy bystander
-	// wantingPart is the smallest part of the worker's time with which a port counts as one that
-	// wants time: one in this number.
+	// wantingPart defines which ports want time: those that get more than 1/wantingPart of the worker's
+	// time.
 	wantingPart = 50
 )
 
@@ -50,14 +53,14 @@ func fairAttacks() []*attack {
 	}
 }
 
-// demand counts what the bystanders ask for.
+// demand counts what the bystanders have asked for, and what they have got.
 type demand struct {
-	wanted, moved uint64        // frames for which they looked, and those that they found
-	cpu           time.Duration // time in which the loop had its core
-	ended         time.Time     // time of the end of the last round
+	wanted, moved uint64        // frames that they were ready to take, and frames that they took
+	cpu           time.Duration // CPU time of the loop, for greedy bystanders
+	ended         time.Time     // end of the last round
 }
 
-// note counts a round that ended now, and in which the guests found frames.
+// note counts a round that ends now. frames is the number of frames that the guests took in it.
 func (d *demand) note(c streamConfig, guests, frames int, now time.Time) {
 	if c.paced {
 		d.wanted += uint64(guests * c.rounds * pacedFrames)
@@ -76,23 +79,24 @@ func (s *stream) demandSoFar() demand {
 	return s.demand
 }
 
-// partMeter measures a row's part.
+// partMeter measures row.Part of one attack.
 type partMeter struct {
 	site     *site
 	greedy   bool
-	baseline partSample // increase before the attack
+	baseline partSample // what the bystanders got alone, before the attack
 	from     partSample
 	failed   error
 }
 
-// partSample has what bystanders and ports have used so far.
+// partSample has the work of bystanders and ports, since the start or since another sample.
 type partSample struct {
 	demand
-	wall  time.Duration            // length of the time of the increase
-	ports map[string]time.Duration // worker's time by port, without uplinks
+	wall  time.Duration            // length of the measured time
+	ports map[string]time.Duration // worker's time for each port, without uplinks
 }
 
-// beginPart measures what greedy bystanders get alone. length is the length of the attack.
+// beginPart begins the measurement. If the bystanders are greedy, it first measures what they get alone,
+// for at most a second. length is the length of the attack.
 func (s *site) beginPart(a *attack, length time.Duration) *partMeter {
 	m := &partMeter{site: s, greedy: a.greedy}
 	if a.greedy {
@@ -119,7 +123,7 @@ func (m *partMeter) sample() (p partSample) {
 	return p
 }
 
-// increase returns what was used since begin.
+// increase returns the work since the last call of begin.
 func (m *partMeter) increase() partSample {
 	p := m.sample()
 	p.wanted -= m.from.wanted
@@ -132,7 +136,7 @@ func (m *partMeter) increase() partSample {
 	return p
 }
 
-// workerTimes returns the worker's time by port, without uplinks.
+// workerTimes returns the worker's time for each vhost-user port.
 func workerTimes(show *api.Show) map[string]time.Duration {
 	times := map[string]time.Duration{}
 	for _, p := range show.Ports {
@@ -143,7 +147,7 @@ func workerTimes(show *api.Show) map[string]time.Duration {
 	return times
 }
 
-// end writes the part to the row.
+// end computes the part and stores it in the row.
 func (m *partMeter) end(r *row) {
 	p := m.increase()
 	if !m.greedy {
@@ -163,14 +167,15 @@ func (m *partMeter) end(r *row) {
 // share has what greedy bystanders got during an attack.
 type share struct {
 	frames float64 // part of the frames that they asked for
-	time   float64 // part of the time of all ports while they wanted some
+	time   float64 // part of the ports' time, while the loop had its core
 	number int     // number of ports that wanted time
 }
 
-// part returns what the bystanders got of the smaller of what they asked for and their fair share.
+// part returns row.Part: what the bystanders got, divided by the smaller of their demand and their fair
+// share.
 func (s *share) part() float64 { return min(max(s.frames, s.time*float64(s.number)/2), 1) }
 
-// fairShare compares what the bystanders moved alone with what they got during an attack.
+// fairShare compares what the bystanders got during an attack with what they got alone.
 func fairShare(baseline, during *partSample) share {
 	wanted := float64(baseline.moved) / max(baseline.cpu.Seconds(), 1e-9) * during.cpu.Seconds()
 	s := share{frames: float64(during.moved) / max(wanted, 1), number: 2}

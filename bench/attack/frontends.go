@@ -19,7 +19,7 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// Attacks of a vhost-user front end through its socket, its file descriptors and its
+// This file has attacks of a vhost-user front end through its socket, its file descriptors and its
 // memory.
 
 const echoes = "actions=in_port"
@@ -33,11 +33,11 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// manyPorts is the number of ports of an attack with a single message. It uses several
-// ports, because the switch limits the messages of one port.
+// manyPorts is the number of ports that an attack with attack.message uses in turn, because the switch
+// limits the rate of messages of each port.
 const manyPorts = 8
 
-// socketOf returns the vhost-user socket for the current repeat.
+// socketOf returns the path of the vhost-user socket that the present repeat of the attack uses.
 func (p *play) socketOf() string {
 	if p.message {
 		return p.site.socket(fmt.Sprint(p.name, "-", p.repeats%manyPorts))
@@ -73,8 +73,8 @@ func attached(o vhosttest.Options, f func(g *guest) error) func(p *play) error {
 	}
 }
 
-// negotiated calls do with a plain guest and its front end, before the switch has the
-// guest's memory.
+// negotiated calls do with a guest that has the plain features, and its front end, after the
+// negotiation. The switch does not have the guest's memory yet.
 func (p *play) negotiated(do func(g *vhosttest.Guest, f *vhosttest.FrontEnd) error) error {
 	return p.negotiatedWith(vhosttest.Options{Num: 64}, do)
 }
@@ -174,14 +174,14 @@ func frontEndAttacks() []*attack {
 	}, hugeAttacks()...)
 }
 
-// setBlocking clears O_NONBLOCK. The attacker and the switch share this open file
+// setBlocking clears O_NONBLOCK. The flag then also holds for the switch, which shares the open file
 // description.
 func setBlocking(fd int) error { return unix.SetNonblock(fd, false) }
 
 var fullCounter = []byte{0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// fill makes an eventfd blocking and fills its counter, so that the switch's next
-// write to the eventfd would block.
+// fill makes an eventfd blocking and sets its counter to the maximum, so that the switch's next write to
+// it would block.
 func fill(fd int) {
 	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
 	if n, _ := unix.Poll(poll, 0); n == 1 {
@@ -192,8 +192,7 @@ func fill(fd int) {
 	_ = setBlocking(fd)
 }
 
-// relent empties an eventfd, so that writers blocked by fill continue. It never blocks
-// itself.
+// relent empties an eventfd, so that a write that blocks after fill continues. It never blocks itself.
 func relent(fd int) {
 	_ = unix.SetNonblock(fd, true)
 	for range 8 {
@@ -202,8 +201,8 @@ func relent(fd int) {
 	}
 }
 
-// blockCalls tries to block the switch in a write to the guest's call eventfds until
-// the attack ends.
+// blockCalls fills the guest's call eventfds until the attack ends, so that a notification by the switch
+// could block.
 func blockCalls(g *guest) error {
 	if err := g.echo(); err != nil {
 		return err
@@ -237,7 +236,7 @@ func blockCallsBefore(p *play) error {
 	}
 	stop := make(chan struct{})
 	defer close(stop)
-	go func() { // clears O_NONBLOCK repeatedly, because the switch sets the flag at SET_VRING_CALL
+	go func() { // again and again, because the switch sets O_NONBLOCK at SET_VRING_CALL
 		for {
 			select {
 			case <-stop:
@@ -266,9 +265,9 @@ func blockCallsBefore(p *play) error {
 	return nil
 }
 
-// blockKicks tries to block the switch in a read of the guest's kick eventfd until the attack ends. It
-// makes the eventfd blocking, and a second thread reads it too. If this thread is faster than the switch
-// after a kick, the switch's read finds no kick and waits.
+// blockKicks tries to make the switch block in a read of the guest's kick eventfd. The attacker makes
+// the eventfd blocking, and a second thread of it reads the eventfd too. If this thread reads a kick
+// before the switch, the switch's read finds none and waits.
 func blockKicks(g *guest) error {
 	fd := g.Tx[0].KickFD()
 	stop, ended := make(chan struct{}), make(chan struct{})
@@ -313,8 +312,8 @@ func stormKicks(g *guest) error {
 	return nil
 }
 
-// dirtyChains offers one receive chain of 1,001 descriptors of 4 GiB each. The switch
-// then marks terabytes in the migration log as dirty for a single frame.
+// dirtyChains offers one receive chain of 1,001 descriptors of 4 GiB each. For a single frame, the
+// switch then has to mark terabytes as dirty in the migration log.
 func dirtyChains(p *play) error {
 	const giant = 8 << 30
 	g, err := vhosttest.New(vhosttest.Options{Num: 1024, Features: plainFeatures | vhost.FeatureLogAll})
@@ -344,7 +343,7 @@ func dirtyChains(p *play) error {
 		g.Rx[0].Descs[i] = vhosttest.Desc{Addr: vhosttest.GuestBase, Len: 0xffff_f000, Flags: vhosttest.Write | vhosttest.Next, Next: uint16(i + 1)}
 	}
 	g.Rx[0].Descs[1000].Flags = vhosttest.Write
-	for i := range g.Rx[0].Descs { // the buffers are 1 GiB above the rings, so that received frames do not overwrite the rings
+	for i := range g.Rx[0].Descs { // 1 GiB above the rings, so that received frames do not overwrite them
 		g.Rx[0].Descs[i].Addr = vhosttest.GuestBase + 1<<30
 	}
 	if err := f.Negotiate(g); err != nil {
@@ -375,16 +374,15 @@ func ask(f *vhosttest.FrontEnd, request uint32, payload []byte, fds ...int) erro
 	return err
 }
 
-// logBase sends SET_LOG_BASE and returns the payload of the switch's reply.
+// logBase sends SET_LOG_BASE, and returns the payload of the switch's reply.
 func logBase(f *vhosttest.FrontEnd, size uint64, fd int) ([]byte, error) {
 	return f.Call(vhosttest.SetLogBase, append(vhosttest.Number(size), vhosttest.Number(0)...), fd)
 }
 
-// giantMemory offers eight memory regions that together almost fill the address space
-// of a process.
+// giantMemory offers eight memory regions that together almost fill a process's address space.
 func giantMemory(p *play) error {
 	return p.negotiated(func(g *vhosttest.Guest, f *vhosttest.FrontEnd) error {
-		const giant, whole, first = 16 << 40, 131_070 << 30, 6 // slightly less than the address space of a process, in bytes
+		const giant, whole, first = 16 << 40, 131_070 << 30, 6 // whole: almost a process's address space
 		fd, err := unix.MemfdCreate("giant", unix.MFD_CLOEXEC)
 		if err != nil {
 			return err
@@ -394,7 +392,7 @@ func giantMemory(p *play) error {
 		regions, fds := []vhost.RegionSpec{g.Regions()[0]}, []int{g.FD()}
 		for i := range uint64(first + 1) {
 			size := uint64(giant)
-			if i == first { // the mapping of this region may or may not succeed
+			if i == first { // the last region may or may not fit into the rest of the address space
 				size = whole - first*giant - uint64(p.rng.IntN(200))<<30
 			}
 			regions = append(regions, vhost.RegionSpec{GuestAddr: (i + 1) << 46, UserAddr: (i + 1) << 46, Size: size})
@@ -404,15 +402,15 @@ func giantMemory(p *play) error {
 			return ignoreClosed(err)
 		}
 		if f.StartQueues(g, (*vhosttest.Queue).Start) != nil {
-			return nil // the switch closed the connection
+			return nil // no fault: the switch has closed the connection
 		}
 		time.Sleep(5 * time.Millisecond) // time for the switch to start the device
 		return nil
 	})
 }
 
-// truncateWhileSending fills the transmit ring and truncates the guest's memory file
-// while the switch reads the frames.
+// truncateWhileSending fills the transmit ring, and then truncates the guest's memory file while the
+// switch reads the frames.
 func truncateWhileSending(g *guest) error {
 	if err := g.echo(); err != nil {
 		return err
@@ -420,8 +418,9 @@ func truncateWhileSending(g *guest) error {
 	return g.truncateUnder(64)
 }
 
-// truncateIntoUplink truncates the guest's memory while the switch copies a frame of
-// two pieces: usually between the pieces, sometimes at a random time.
+// truncateIntoUplink truncates the guest's memory under frames of two descriptors. Usually the memory of
+// the second descriptor is missing when the switch copies the frame; sometimes the time of the
+// truncation is random.
 func truncateIntoUplink(g *guest) error {
 	if g.play.rng.IntN(3) == 0 {
 		return g.truncateUnder(1400)
@@ -449,7 +448,7 @@ func (g *guest) truncateUnder(size int) error {
 	g.Tx[0].Publish()
 	for range g.play.rng.IntN(20_000) {
 	}
-	// The rings usually remain, and the worker faults on the frame buffers.
+	// Usually the rings remain, and the worker faults when it reads the frames.
 	keep := int64(g.Tx[0].SlotAddr(0) - vhosttest.GuestBase)
 	if g.play.rng.IntN(4) == 0 {
 		keep = 4096
@@ -457,8 +456,8 @@ func (g *guest) truncateUnder(size int) error {
 	return g.Truncate(keep &^ 4095)
 }
 
-// punchMemory punches holes into the memory file at the guest's buffers again and
-// again. The switch then reads zeros from the buffers.
+// punchMemory punches holes into the memory file where the guest's buffers are, again and again. The
+// switch then reads zeros.
 func punchMemory(g *guest) error {
 	if err := g.echo(); err != nil {
 		return err
@@ -478,25 +477,24 @@ func punchMemory(g *guest) error {
 	return nil
 }
 
-// punchedBytes limits how much memory of the machine punchWhole uses. The kernel
-// needs about 300 ms to free this amount.
+// punchedBytes limits the memory of the machine that punchWhole fills. The kernel needs about 300 ms to
+// free so much.
 const punchedBytes = 4 << 30
 
-// punchWhole punches a hole into the whole file of the guest's memory. The file is much
-// longer than the memory that the switch maps. The worker polls the guest's rings, and
-// the kernel makes it wait until all pages of the hole are free. Meanwhile the watchdog
-// kills the engine, and the switch does not give the port to the next engines for a
-// while.
+// punchWhole punches a hole into the whole file of the guest's memory, which is much longer than the
+// part that the switch maps. The worker polls the guest's rings, and the kernel makes it wait until all
+// pages of the hole are free. Meanwhile the watchdog kills the engine, and the next engines do not get
+// the port for a while.
 func punchWhole(p *play) error {
 	g, err := p.guest(p.socketOf(), vhosttest.Options{Num: 64})
 	if err != nil {
-		time.Sleep(50 * time.Millisecond) // the switch refuses the port at present
+		time.Sleep(50 * time.Millisecond) // no fault: the switch refuses the port for a while
 		return nil
 	}
 	defer g.close()
 	for end := time.Now().Add(time.Second); g.drain() == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			return nil // as above
+			return nil // no fault: the switch refuses the port for a while
 		}
 		g.send(make([]byte, 64))
 		g.Tx[0].Publish()
@@ -510,13 +508,13 @@ func punchWhole(p *play) error {
 	}
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if _, err = p.site.client.Show(); err == nil {
-			break // the engine is not hung, or is replaced
+			break // no engine hangs now
 		}
 	}
 	return err
 }
 
-// machineFree returns the number of bytes of memory that the machine has available.
+// machineFree returns the bytes of memory that are available on the machine (MemAvailable).
 func machineFree() (bytes int64) {
 	text, _ := os.ReadFile("/proc/meminfo")
 	_, rest, _ := strings.Cut(string(text), "MemAvailable:")
@@ -524,8 +522,8 @@ func machineFree() (bytes int64) {
 	return bytes << 10
 }
 
-// hangsEnd fails if engines still hang after the switch has shut out the attack's port
-// until its deletion. It notes how many engines have hung.
+// hangsEnd fails if more engines have hung than it takes until the switch holds back the attacker's port
+// for good. It notes how many engines were replaced.
 func hangsEnd(p *play) error {
 	show, err := p.site.client.Show()
 	if err != nil {
@@ -540,7 +538,8 @@ func hangsEnd(p *play) error {
 	return nil
 }
 
-// counting returns a setup that also stores the number of engines replaced before the attack, for hangsEnd.
+// counting returns a setup function that also stores how many engines the switch has replaced so far,
+// for hangsEnd.
 func counting(setup func(p *play) error) func(p *play) error {
 	return func(p *play) error {
 		show, err := p.site.client.Show()
@@ -552,8 +551,8 @@ func counting(setup func(p *play) error) func(p *play) error {
 	}
 }
 
-// lingering passes TCP sockets to the switch as descriptors. The switch's close of such
-// a socket would block, because the socket has unsent bytes and its peer does not read.
+// lingering passes TCP sockets to the switch as descriptors. If the switch closed one, the close would
+// block, because the socket has unsent bytes and its peer does not read.
 func lingering(p *play) error {
 	return p.negotiated(func(g *vhosttest.Guest, f *vhosttest.FrontEnd) error {
 		for range 2 {
@@ -562,7 +561,7 @@ func lingering(p *play) error {
 				return err
 			}
 			err = f.Send(vhosttest.SetBackendReqFD, vhosttest.Version, nil, fd)
-			go unix.Close(fd) // close blocks if the switch has already closed its copy of the descriptor
+			go unix.Close(fd) // may block, if the switch has closed its duplicate already
 			if err != nil {
 				return ignoreClosed(err)
 			}
@@ -571,8 +570,8 @@ func lingering(p *play) error {
 	})
 }
 
-// lingerer returns a TCP socket whose close blocks because of SO_LINGER and unsent
-// bytes.
+// lingerer returns a TCP socket whose close blocks, because it has unsent bytes and the option
+// SO_LINGER.
 func lingerer(p *play) (int, error) {
 	l, ok := p.vars["listener"].(net.Listener)
 	if !ok {
@@ -588,7 +587,7 @@ func lingerer(p *play) (int, error) {
 				if err != nil {
 					return
 				}
-				time.AfterFunc(500*time.Millisecond, func() { // the peer's reset after 500 ms ends every blocked close
+				time.AfterFunc(500*time.Millisecond, func() { // a reset by the peer ends every blocked close after 500 ms
 					_ = c.(*net.TCPConn).SetLinger(0)
 					c.Close()
 				})
@@ -620,8 +619,8 @@ func lingerer(p *play) (int, error) {
 	return fd, unix.SetsockoptLinger(fd, unix.SOL_SOCKET, unix.SO_LINGER, &unix.Linger{Onoff: 1, Linger: 10})
 }
 
-// repeatRequest sends a request repeatedly and never reads. The switch's replies fill
-// the socket.
+// repeatRequest sends a request again and again, and never reads. So the switch's replies fill the
+// socket.
 func repeatRequest(request uint32) func(p *play) error {
 	return func(p *play) error {
 		f, err := vhosttest.Dial(p.socketOf())
@@ -665,7 +664,7 @@ func slowMessages(p *play) error {
 		fronts = append(fronts, f)
 	}
 	whole := append([]byte{5, 0, 0, 0, 1, 0, 0, 0, 40, 0, 0, 0}, make([]byte, 40)...)
-	for i := 0; i < len(whole)-1 && !p.expired(); i++ { // send the message one byte at a time
+	for i := 0; i < len(whole)-1 && !p.expired(); i++ { // one byte at a time, but not the last byte
 		for _, f := range fronts {
 			_, _ = f.Conn.Write(whole[i : i+1])
 		}
@@ -762,8 +761,8 @@ func announcements(p *play) error {
 	})(p)
 }
 
-// brokenRings plays one random attack out of vhosttest.Attacks and
-// vhosttest.TransmitAttacks, which corrupt a virtio ring.
+// brokenRings corrupts a virtio ring in one of the ways in vhosttest.Attacks and
+// vhosttest.TransmitAttacks, at random.
 func brokenRings(p *play) error {
 	layout := []uint64{0, vhost.FeatureRingPacked}[p.rng.IntN(2)]
 	list := append(append([]vhosttest.Attack{}, vhosttest.Attacks...), vhosttest.TransmitAttacks...)
@@ -784,8 +783,8 @@ func brokenRings(p *play) error {
 	})(p)
 }
 
-// inflightLarge attaches with 32 rings, each of which has 16 of 1,024 descriptors in
-// flight.
+// inflightLarge attaches a guest with 32 rings. Each ring's in-flight buffer says that 16 of 1,024
+// descriptors are in flight.
 func inflightLarge(p *play) error {
 	g, err := vhosttest.New(vhosttest.Options{Pairs: 16, Num: 1024, BufLen: 256, Features: plainFeatures | vhost.FeatureMultiQueue})
 	if err != nil {
@@ -814,8 +813,7 @@ func inflightLarge(p *play) error {
 	return nil
 }
 
-// symlinks adds ports whose sockets are symbolic links. The switch must not remove a
-// link's target.
+// symlinks adds ports whose sockets are symbolic links. The switch must not remove the targets.
 func symlinks(p *play) error {
 	victim := p.site.socket(p.name + "-file")
 	if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {

@@ -11,9 +11,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// This file has an attack through the FTP helper of connection tracking. An attacker
-// sends FTP PORT commands without end. The switch must still expect the victim's
-// earlier data connection.
+// This file has an attack on the FTP helper of connection tracking. The attacker sends FTP PORT commands
+// without end. The switch must still expect the data connection that a victim has announced before.
 
 func ftpAttacks() []*attack {
 	return []*attack{
@@ -22,8 +21,7 @@ func ftpAttacks() []*attack {
 	}
 }
 
-// ftpControl is an FTP control connection between two guests. It keeps the TCP state
-// of both ends.
+// ftpControl is an FTP control connection between two guests, with the TCP state of both ends.
 type ftpControl struct {
 	client, server *guest
 	ips            [2]uint32
@@ -64,7 +62,7 @@ func (c *ftpControl) open() {
 	say := func(g *guest, f []byte) {
 		g.send(f)
 		g.flush()
-		time.Sleep(10 * time.Millisecond) // time for the switch to forward the segment before the other end answers
+		time.Sleep(10 * time.Millisecond) // lets the switch forward the segment before the other end answers
 		c.client.drain()
 		c.server.drain()
 	}
@@ -96,8 +94,7 @@ const (
 	victimDataPort         = 50001
 )
 
-// ftpPair adds two switch ports with guests and opens an FTP control connection
-// between the guests.
+// ftpPair adds two ports with guests, and opens an FTP control connection between the guests.
 func (p *play) ftpPair(name string, zone int, ips [2]uint32) (*ftpControl, error) {
 	c := &ftpControl{ips: ips}
 	names := [2]string{p.name + name + "c", p.name + name + "s"}
@@ -114,8 +111,7 @@ func (p *play) ftpPair(name string, zone int, ips [2]uint32) (*ftpControl, error
 			return nil, err
 		}
 	}
-	// Each pair of guests has its own flow table, so that pairs cannot reach each
-	// other.
+	// Each pair of guests has a flow table of its own, so that the pairs cannot reach each other.
 	table := 100 + int(p.site.number(p.name))%50*2 + zone%2
 	for _, f := range []string{
 		fmt.Sprintf("priority=50,in_port=%s,tcp,actions=ct(commit,alg=ftp,zone=%d),output:%s", names[0], zone, names[1]),
@@ -159,8 +155,8 @@ func ftpFlood(p *play) error {
 	return nil
 }
 
-// ftpVictim fails unless the switch forwards the data connection that an earlier PORT
-// command of the victim has announced.
+// ftpVictim fails unless the switch forwards the data connection that the victim announced with a PORT
+// command before the attack.
 func ftpVictim(p *play) error {
 	c := p.vars["victim"].(*ftpControl)
 	c.client.drain()

@@ -74,7 +74,6 @@ type domain struct {
 // maxDomains limits the domains of an exporter. Beyond it, the exporter forgets all domains: it then
 // sends their templates again, and their sequence numbers begin at 0. A flow that reads obs_domain_id
 // from a register can cause many domains.
-// templates again, and their sequences begin at 0. Flows with a register as obs_domain_id can have many.
 const maxDomains = 1024
 
 func newIPFIX(c *Config) *ipfix {

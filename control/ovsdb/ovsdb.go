@@ -11,7 +11,7 @@
 //	reconcile.go     from words to changes of the switch
 //	mirrors.go, exporters.go, bonds.go   mirrors and exporters of bridges, ports of several interfaces
 //	settings.go      zones of connection tracking, and limits of flow tables
-//	settings.go      zones of connection tracking, and limits of flow tables
+//	devices.go       the kernel's devices and routes
 //	writeback.go     rows that the switch writes
 //	capabilities.go  what the switch tells about itself
 //	check.go         finds rows that the switch could not put into effect
