@@ -18,7 +18,7 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// Attacks of a guest through the frames that it sends.
+// This file has attacks of a guest by the frames that it sends.
 
 func guestAttacks() []*attack {
 	return []*attack{
@@ -56,8 +56,8 @@ func guestAttacks() []*attack {
 	}
 }
 
-// megaflowBytes returns the memory that one guest's megaflows may take in control: half of what the
-// default of the caches may take altogether, a tenth of the machine's memory.
+// megaflowBytes returns how much control may grow by the megaflows of one guest: a twentieth of the
+// machine's memory, which is half of the default for all megaflows, but at least 512 MiB.
 func megaflowBytes() int64 {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
@@ -66,8 +66,8 @@ func megaflowBytes() int64 {
 	return max(512<<20, int64(info.Totalram)*int64(info.Unit)/20)
 }
 
-// sender returns the setup function of an attack. It attaches a guest until the attack
-// ends.
+// sender returns a setup function that adds a port with the flow, and attaches the attacker's guest
+// until the attack ends.
 func sender(flow string, o vhosttest.Options, options ...string) func(p *play) error {
 	return func(p *play) error {
 		socket, err := p.port("", flow, options...)
@@ -88,8 +88,8 @@ func (p *play) attach(name, socket string, o vhosttest.Options) error {
 	return p.up(p.name)
 }
 
-// member is like sender, but the port has the flow action normal, so that the switch
-// learns MAC addresses.
+// member is like sender, but the port's flow has the action normal, so that the switch learns the
+// guest's MAC addresses.
 func member(options ...string) func(p *play) error {
 	return func(p *play) error {
 		if err := sender("actions=normal", vhosttest.Options{Num: 1024}, options...)(p); err != nil {
@@ -138,7 +138,7 @@ func flood(frame func(p *play, f []byte) []byte) func(p *play) error {
 	}
 }
 
-// MAC addresses of the attackers.
+// MAC addresses in frames of the attackers.
 var (
 	attackerMAC = [6]byte{2, 0xff, 0, 0, 0, 1}
 	nobodysMAC  = [6]byte{2, 0xff, 0, 0, 0, 2}
@@ -156,8 +156,7 @@ func randomMAC(r *rand.Rand) (mac [6]byte) {
 	return mac
 }
 
-// inventedSource builds a frame with a random source address, which the switch
-// learns.
+// inventedSource builds a frame with a random source address, which the switch then learns.
 func inventedSource(p *play, f []byte) []byte {
 	put(f, attackerMAC, randomMAC(p.rng), 0x88b5)
 	if p.rng.IntN(1000) == 0 {
@@ -198,8 +197,8 @@ func missSetup(p *play) error {
 	if err := sender("actions=in_port", vhosttest.Options{Num: 1024})(p); err != nil {
 		return err
 	}
-	// Sixty flows that match different fields under different masks make each
-	// translation of a packet into a cached flow expensive.
+	// These 60 flows match different fields under different masks, so that each translation of a cache
+	// miss takes long.
 	for i, match := range []string{"ip,nw_src=10.0.0.0/%d", "ip,nw_dst=10.0.0.0/%d", "udp,tp_src=0x%x/0xff00", "udp,tp_dst=0x%x/0xfff0", "ip,nw_tos=%d"} {
 		for n := range 12 {
 			arg := []int{8 + 2*n, 8 + 2*n, 0x100 * n, 0x10 * n, 4 * n}[i]
@@ -211,7 +210,8 @@ func missSetup(p *play) error {
 	return nil
 }
 
-// heavySetup makes each translation of the attacker's frames as long as the switch allows.
+// heavySetup adds flows with which the translation of each of the attacker's frames takes as long as the
+// switch allows.
 func heavySetup(p *play) error {
 	if err := sender("udp,actions=in_port", vhosttest.Options{Num: 1024})(p); err != nil {
 		return err
@@ -221,7 +221,7 @@ func heavySetup(p *play) error {
 	if err := p.flow(fmt.Sprintf("table=%d,priority=1,actions=%sload:1->NXM_NX_REG1[]", table, loads)); err != nil {
 		return err
 	}
-	// the bits of the addresses that the flow matches make every frame miss
+	// this flow makes megaflows match addresses and ports, so that each new frame is a cache miss
 	if err := p.flow(fmt.Sprintf("table=%d,priority=2,udp,nw_src=10.255.255.255,nw_dst=10.255.255.255,tp_src=1,tp_dst=1,actions=drop", table)); err != nil {
 		return err
 	}
@@ -237,15 +237,15 @@ func anyFlow(p *play, f []byte) []byte {
 	return f[:64]
 }
 
-// Limits of tracked connections during a flood: ctMost is the limit of the table,
-// ctZoneMost the limit of the flooded zone. Both are low, so that a flood reaches them
-// soon.
+// ctMost limits the connections of the whole table, ctZoneMost those of the flooded zone. Both are low,
+// so that a flood reaches them soon.
 const (
 	ctMost     = 5_000
 	ctZoneMost = 2_000
 )
 
-// ctTableSetup limits the connection table. The third guest has its own zone.
+// ctTableSetup limits the connection table. Two guests flood one zone, and a third guest uses another
+// zone.
 func ctTableSetup(p *play) error {
 	before, err := p.site.client.Conntrack()
 	if err != nil {
@@ -259,7 +259,7 @@ func ctTableSetup(p *play) error {
 	return ctSetup(p, 3, 4)
 }
 
-// ctZoneSetup limits the flooded zone, which the third guest shares.
+// ctZoneSetup limits a zone, which two guests flood and a third guest uses too.
 func ctZoneSetup(p *play) error {
 	const zone = 5
 	limits := []api.ZoneLimit{{Zone: zone, Limit: ctZoneMost}}
@@ -270,8 +270,8 @@ func ctZoneSetup(p *play) error {
 	return ctSetup(p, zone, zone)
 }
 
-// ctSetup attaches two guests that flood, and a third guest in the connection tracking
-// zone thirdZone.
+// ctSetup attaches two guests that flood a zone with connections, and a third guest in the zone
+// thirdZone.
 func ctSetup(p *play, zone, thirdZone int) error {
 	p.later(func() {
 		p.site.daemon.TryWeft("flush-conntrack", fmt.Sprint("zone=", zone))
@@ -310,8 +310,7 @@ func ctSetup(p *play, zone, thirdZone int) error {
 	return p.up(p.name + "-2")
 }
 
-// ctFlood opens new UDP connections through connection tracking and answers each of
-// them.
+// ctFlood opens new tracked UDP connections between two guests, and answers each of them.
 func ctFlood(p *play) error {
 	one, two := p.own("guest-0"), p.own("guest-1")
 	f := make([]byte, 64)
@@ -324,7 +323,7 @@ func ctFlood(p *play) error {
 			}
 		}
 		one.flush()
-		// an answered connection may stay in the table although the table is full
+		// answers matter: a full table may still keep an answered connection
 		for came, late := 0, time.Now().Add(50*time.Millisecond); came < 16 && time.Now().Before(late); {
 			frame, _, ok := two.Rx[0].Recv(two.frame[:0])
 			if !ok {
@@ -347,8 +346,8 @@ func ctFlood(p *play) error {
 	return nil
 }
 
-// newConnections fails unless the switch tracks a hundred new connections of another
-// guest.
+// newConnections fails unless the switch tracks a hundred new connections of a guest that does not
+// attack.
 func newConnections(p *play) error {
 	g := p.own("other")
 	f := make([]byte, 64)
@@ -392,8 +391,8 @@ func fragment(p *play, f []byte) []byte {
 
 var kinds = []uint16{0x0800, 0x86dd, 0x0806, 0x8100, 0x88a8, 0x88b5, 0x0003}
 
-// malformed builds a frame with a known EtherType, a random length, and random bytes
-// at random places of its headers.
+// malformed builds a frame with a known EtherType and a random length. Random places of its headers have
+// random bytes.
 func malformed(p *play, f []byte) []byte {
 	n := 14 + p.rng.IntN(300)
 	udp(f, 0x0a000001, 0x0a000002, 1, 2, max(n, 64))
@@ -432,7 +431,7 @@ func hostileOffloads(p *play) error {
 				}
 			}
 			if p.rng.IntN(2) == 0 {
-				vnet[0], vnet[1] = 1, byte(p.rng.IntN(6)) // plausible virtio-net header
+				vnet[0], vnet[1] = 1, byte(p.rng.IntN(6)) // a plausible virtio-net header
 				binary.LittleEndian.PutUint16(vnet[2:], uint16(54))
 				binary.LittleEndian.PutUint16(vnet[4:], uint16(p.rng.IntN(2000)))
 				binary.LittleEndian.PutUint16(vnet[6:], uint16(34))
@@ -457,8 +456,8 @@ func hostileOffloads(p *play) error {
 	return nil
 }
 
-// tcpToCut returns a TCP frame of 65,000 bytes, and the header of virtio-net that asks the switch to cut
-// its payload into segments of segmentSize bytes.
+// tcpToCut returns a TCP frame of 65,000 bytes. Its virtio-net header asks the switch to cut the payload
+// into segments of segmentSize bytes.
 func tcpToCut(segmentSize uint16) (vnet [12]byte, frame []byte) {
 	f := make([]byte, 65_000)
 	ipv4(f, 0x0a000001, 0x0a000002, 6, len(f))
@@ -471,8 +470,7 @@ func tcpToCut(segmentSize uint16) (vnet [12]byte, frame []byte) {
 	return vnet, f
 }
 
-// largeFrames sends valid TCP segments of 64 KiB, which the switch must segment for
-// the uplink.
+// largeFrames sends valid TCP frames of 64 KiB, which the switch must cut into segments for the uplink.
 func largeFrames(p *play) error {
 	g := p.own("guest")
 	vnet, f := tcpToCut(536)
@@ -487,8 +485,8 @@ func largeFrames(p *play) error {
 	return nil
 }
 
-// segmentQueues is the number of queues of the attack with small segments, and segmentBytes the
-// smallest size that the switch cuts 65,000 bytes into (packet/offload.go, maxSegments).
+// segmentQueues is the number of queues of the attack with small segments. segmentBytes is the smallest
+// segment size for which the switch cuts 65,000 bytes (maxSegments in packet/offload.go).
 const (
 	segmentQueues = 16
 	segmentBytes  = 33
@@ -502,7 +500,7 @@ func smallSegments(p *play) error {
 	return p.attach("guest", socket, vhosttest.Options{Pairs: segmentQueues, Num: 16, BufLen: 70_000, Features: offloading | vhost.FeatureMultiQueue})
 }
 
-// cutSmall keeps all queues full.
+// cutSmall keeps all transmit queues full of frames that the switch must cut into small segments.
 func cutSmall(p *play) error {
 	g := p.own("guest")
 	vnet, f := tcpToCut(segmentBytes)
@@ -516,8 +514,8 @@ func cutSmall(p *play) error {
 	return nil
 }
 
-// neighbourSetup attaches a guest whose frames go into a tunnel to an underlay
-// address that no host has.
+// neighbourSetup attaches a guest whose frames go into a tunnel to an underlay address that no host has,
+// so that the switch asks for the neighbour in vain.
 func neighbourSetup(p *play) error {
 	if err := p.addPort(p.name+"-t", "type=vxlan", "vni=200", "remote=172.16.0.77"); err != nil {
 		return err
@@ -527,7 +525,7 @@ func neighbourSetup(p *play) error {
 
 const uplinkFrames = 320
 
-// uplinkSends fails unless another guest's frames arrive at the underlay peer.
+// uplinkSends fails unless the frames of a guest that does not attack arrive at the underlay peer.
 func uplinkSends(p *play) error {
 	socket, err := p.port("-out", "actions=output:overlay")
 	if err != nil {
@@ -541,7 +539,7 @@ func uplinkSends(p *play) error {
 	if err := p.up(p.name + "-out"); err != nil {
 		return err
 	}
-	var peer *net.UDPConn // a UDP socket, because the device may count several datagrams as one large frame
+	var peer *net.UDPConn // a UDP socket counts exactly: the device may count several datagrams as one large frame
 	err = p.site.peer.Do(func() (err error) {
 		peer, err = net.ListenUDP("udp", &net.UDPAddr{IP: net.ParseIP(peerIP), Port: 4789})
 		return err

@@ -14,9 +14,9 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// This file has attacks in which frames between an attacker and a chosen victim lie in a file of
-// gigabytes that the attacker punches, while its rings and its headers lie in sound memory. So the
-// worker hangs while it copies from one memory to the other, and only the attacker's port may pay.
+// This file has attacks in which frames between an attacker and a victim are in a file of gigabytes,
+// into which the attacker punches a hole. Its rings and headers are in ordinary memory. So the worker
+// hangs while it copies a frame between the two guests, and only the attacker's port may be blamed.
 
 func holeAttacks() []*attack {
 	return []*attack{
@@ -36,16 +36,16 @@ func holeAttacks() []*attack {
 }
 
 const (
-	holeBase = 1 << 40 // guest address of the file
-	// holePart is the part of the file that the switch maps.
+	holeBase = 1 << 40 // guest address at which the file begins
+	// holePart is the number of bytes of the file that the switch maps.
 	holePart    = 1 << 20
 	holeBuffer  = 4096
 	victimName  = "victim"
-	holeRequest = 16 // frames of a batch
+	holeRequest = 16 // frames that one call of "traffic" offers
 )
 
-// victimSetup adds the attacker's port and the victim's, and attaches the victim. What one of them sends
-// goes to the other.
+// victimSetup adds a port for the attacker and one for the victim, and attaches the victim. The flows
+// send the frames of each to the other.
 func victimSetup(p *play) error {
 	victim := p.name + "-" + victimName
 	socket, err := p.port("-"+victimName, "")
@@ -67,22 +67,22 @@ func victimSetup(p *play) error {
 	return p.up(victim)
 }
 
-// hole is a guest of the attacker with a second memory region, the file that it punches.
+// hole is the attacker's guest. Its second memory region is the file into which it punches a hole.
 type hole struct {
 	*guest
 	fd   int
 	size int64
 }
 
-// withHole attaches an attacker with a file of gigabytes as its second memory region. offer writes the
-// descriptors of the queues before they start. While the switch refuses the port after a hang, withHole does
-// not call do.
+// withHole attaches the attacker with a file of gigabytes as its second memory region, and calls do.
+// Before, offer writes the queues' descriptors. While the switch holds back the port after a hang,
+// withHole does not call do.
 func withHole(p *play, offer func(g *vhosttest.Guest), do func(h *hole) error) error {
 	size := max(min(int64(punchedBytes), machineFree()/4), holePart)
 	return withFile(p, size, holePart, vhosttest.Options{Num: 64}, offer, do)
 }
 
-// withFile is withHole with the size of the file, of the part that the switch maps, and the guest's options.
+// withFile does the work of withHole. part is how many of the file's bytes the switch maps.
 func withFile(p *play, size int64, part uint64, o vhosttest.Options, offer func(g *vhosttest.Guest), do func(h *hole) error) error {
 	err := p.negotiatedWith(o, func(g *vhosttest.Guest, f *vhosttest.FrontEnd) error {
 		fd, err := unix.MemfdCreate("hole", unix.MFD_CLOEXEC)
@@ -105,18 +105,19 @@ func withFile(p *play, size int64, part uint64, o vhosttest.Options, offer func(
 		return do(h)
 	})
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT) {
-		err = nil // the switch refuses the port at present
+		err = nil // no fault: the switch refuses the port for a while
 	}
 	time.Sleep(20 * time.Millisecond)
 	return err
 }
 
-// punch fills the file and punches it as a whole. It calls traffic all the time until the hole is there.
+// punch allocates the whole file and then punches a hole of its size. It calls traffic before, and until
+// the hole is complete.
 func (h *hole) punch(traffic func()) error {
 	if err := unix.Fallocate(h.fd, 0, 0, h.size); err != nil {
 		return err
 	}
-	for range 20 { // the switch maps the pages
+	for range 20 { // makes the switch access the pages
 		traffic()
 		time.Sleep(time.Millisecond)
 	}
@@ -133,7 +134,7 @@ func (h *hole) punch(traffic func()) error {
 	}
 }
 
-// answered waits until the API answers, so that the engine does not hang or is replaced.
+// answered waits until the API answers. Then no engine hangs, or a hung one was replaced.
 func (p *play) answered() (err error) {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if _, err = p.site.client.Show(); err == nil {
@@ -143,7 +144,8 @@ func (p *play) answered() (err error) {
 	return err
 }
 
-// punchPayload sends frames of two pieces to the victim: headers in sound memory, and payload in the hole.
+// punchPayload sends frames of two descriptors to the victim: headers in ordinary memory, and payload in
+// the hole.
 func punchPayload(p *play) error {
 	victim := p.own(victimName)
 	return withHole(p, func(*vhosttest.Guest) {}, func(h *hole) error {
@@ -170,7 +172,7 @@ func punchPayload(p *play) error {
 	})
 }
 
-// punchBuffers receives the victim's frames in the hole.
+// punchBuffers offers receive buffers in the hole, and lets the victim send to them.
 func punchBuffers(p *play) error {
 	victim := p.own(victimName)
 	return withHole(p, func(g *vhosttest.Guest) {
@@ -201,8 +203,8 @@ func punchBuffers(p *play) error {
 	})
 }
 
-// victimStays fails if the switch has put the victim out, even once, or did not put the attacker out for
-// good.
+// victimStays fails if the switch has ended the victim's session, or if more engines have hung than it
+// takes until the switch holds back the attacker for good.
 func victimStays(p *play) error {
 	if p.own(victimName).disconnected(10 * time.Millisecond) {
 		return errors.New("the victim's connection has ended")
@@ -220,7 +222,7 @@ func victimStays(p *play) error {
 	return nil
 }
 
-// victimConnected fails if the victim's connection has ended.
+// victimConnected fails if the switch has ended the victim's session.
 func victimConnected(p *play) error {
 	if p.own(victimName).disconnected(10 * time.Millisecond) {
 		return errors.New("the victim's connection has ended")
@@ -228,14 +230,14 @@ func victimConnected(p *play) error {
 	return nil
 }
 
-// pagesBytes is the size of a file with a page for each piece of a chain.
+// pagesBytes is the size of a file with one page for each descriptor of a chain.
 const pagesBytes = chainPieces * 4096
 
-// pagewise writes an indirect table of one-byte pieces, each on a page of its own in the hole, and makes each
-// descriptor of the queue name it.
+// pagewise writes an indirect table of one-byte descriptors, each of which refers to another page of the
+// file. It makes each of the queue's descriptors refer to this table.
 func (h *hole) pagewise(q *vhosttest.Queue, flags uint16) {
 	d := h.bytewise(q, chainPieces, holeBase, flags)
-	table, _ := h.Bytes(d.Addr, uint64(d.Len)) // bytewise has written it
+	table, _ := h.Bytes(d.Addr, uint64(d.Len)) // valid, because bytewise has written it
 	for i := range chainPieces {
 		binary.LittleEndian.PutUint64(table[16*i:], holeBase+uint64(i)*4096)
 	}
@@ -244,7 +246,7 @@ func (h *hole) pagewise(q *vhosttest.Queue, flags uint16) {
 	}
 }
 
-// punchAlways punches the file again and again until the result is called.
+// punchAlways punches holes of the file's size until the caller calls the returned function.
 func (h *hole) punchAlways() (end func()) {
 	stop, ended := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -14,8 +14,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// In this file, the attacker removes the huge pages of its memory while the switch uses
-// them. The attack reserves huge pages if none are free.
+// This file has an attack in which a guest removes the huge pages of its memory while the switch uses
+// them. It adds huge pages to the machine's pool if too few are free.
 
 func hugeAttacks() []*attack {
 	return []*attack{
@@ -48,7 +48,7 @@ func hugeSetup(p *play) error {
 	return echoPort()(p)
 }
 
-// punchHuge sends frames from huge pages while it removes these pages.
+// punchHuge sends frames from huge pages, and punches these pages out of the file meanwhile.
 func punchHuge(p *play) error {
 	return p.negotiated(func(g *vhosttest.Guest, f *vhosttest.FrontEnd) error {
 		fd, err := unix.MemfdCreate("huge", unix.MFD_CLOEXEC|unix.MFD_HUGETLB)
@@ -82,7 +82,7 @@ func punchHuge(p *play) error {
 			if err := unix.Fallocate(fd, unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, at, hugeSize); err != nil {
 				return err
 			}
-			if n%512 == 511 && p.rng.IntN(4) == 0 { // truncates the file, so that no huge page is left
+			if n%512 == 511 && p.rng.IntN(4) == 0 { // leaves no huge page in the file
 				return ignoreClosed(unix.Ftruncate(fd, 0))
 			}
 		}

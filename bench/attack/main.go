@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command attack attacks a running switch from outside, one attack after the other,
-// and prints each attack's effect on two bystanders. The bystanders are guests that
-// exchange checked frames all the time.
+// Command attack attacks a running switch from outside, one attack after the other, and prints each
+// attack's effect on the bystanders: two guests that exchange frames all the time and check each frame.
 //
 //	go run ./bench/attack -seconds 60
 //	go run ./bench/attack -only ct-flood,call-eventfd -json
@@ -10,9 +9,9 @@
 //	go run ./bench/attack -kills 1000
 //	go run ./bench/attack -upgrades 1000
 //
-// An attacker is a front end on a vhost-user socket, a guest that sends frames, a
-// peer on the underlay or a client of the API. SECURITY.md has the switch's promises
-// and the table of results.
+// An attacker is a front end on a vhost-user socket, a guest that sends frames, a peer on the underlay,
+// an OpenFlow peer or a client of the API. SECURITY.md has the switch's promises and the table of
+// results.
 package main
 
 import (
@@ -126,8 +125,7 @@ func perform(list []*attack) (ok bool, err error) {
 	return !slices.ContainsFunc(rows, func(r row) bool { return len(r.Faults) > 0 }), nil
 }
 
-// playAll plays the attacks one after the other. After an attack with a fault,
-// playAll replaces the switch by a new one.
+// playAll plays the attacks one after the other. After an attack with a fault, it starts a new switch.
 func playAll(list []*attack, c runConfig, workers int, visit func(*site, *row)) (rows []row, err error) {
 	defer lab.Caught(&err)
 	type kind struct {

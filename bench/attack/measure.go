@@ -19,10 +19,10 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// machine measures how late threads wake up on each core, without the switch.
+// machine measures how late timers wake threads on each core, independently of the switch.
 type machine struct {
-	longest atomic.Int64 // longest delay in nanoseconds
-	recent  atomic.Int64 // longest delay in nanoseconds since the last call of lately
+	longest atomic.Int64 // longest delay since the start, in nanoseconds
+	recent  atomic.Int64 // longest delay since the last call of lately, in nanoseconds
 	stop    atomic.Bool
 	ended   sync.WaitGroup
 }
@@ -39,7 +39,7 @@ func watchMachine() *machine {
 		m.ended.Add(1)
 		go func() {
 			defer m.ended.Done()
-			runtime.LockOSThread() // without UnlockOSThread, the thread ends with its goroutine
+			runtime.LockOSThread() // the pinned thread ends with its goroutine, because it is never unlocked
 			if core >= 0 {
 				_ = cpu.Pin(core)
 			}
@@ -50,8 +50,8 @@ func watchMachine() *machine {
 				late := int64(time.Since(begin) - probeRest)
 				for _, longest := range []*atomic.Int64{&m.longest, &m.recent} {
 					if late > longest.Load() {
-						// a race may store the shorter of two delays, which only makes the
-						// limits stricter
+						// a race may store the shorter of two delays, which makes the limits of an
+						// attack only stricter
 						longest.Store(late)
 					}
 				}
@@ -61,7 +61,7 @@ func watchMachine() *machine {
 	return m
 }
 
-// lately returns the longest delay since its last call.
+// lately returns the longest delay since its last call, and forgets it.
 func (m *machine) lately() time.Duration { return time.Duration(m.recent.Swap(0)) }
 
 func (m *machine) end() time.Duration {
@@ -70,7 +70,8 @@ func (m *machine) end() time.Duration {
 	return time.Duration(m.longest.Load())
 }
 
-// prober requests the switch's state again and again, and records the slowest answer.
+// prober requests the switch's state from the API again and again, and records the time of the slowest
+// answer.
 type prober struct {
 	client *api.Client
 	stop   chan struct{}
@@ -80,7 +81,7 @@ type prober struct {
 	longest time.Duration
 	answers int
 	failed  error
-	since   time.Time // start of the request in flight, or zero if there is none
+	since   time.Time // start of the request that waits for an answer; zero: there is none
 }
 
 const probeGap = 10 * time.Millisecond
@@ -118,8 +119,8 @@ func (p *prober) ask() {
 	}
 }
 
-// end stops the prober. A request in flight may take up to the time patience. Its
-// duration counts like the duration of other answers.
+// end stops the prober. It waits for an answer at most as long as patience. A request without an answer
+// counts as an answer of that length.
 func (p *prober) end() (slowest time.Duration, answers int, err error) {
 	close(p.stop)
 	select {
@@ -141,7 +142,7 @@ type usage struct {
 
 func usageOf(pid int) usage {
 	var u usage
-	p, _ := procfs.NewProc(pid) // after the end of the process the numbers are 0
+	p, _ := procfs.NewProc(pid) // error ignored: the numbers of a process that has ended are 0
 	u.Descriptors, _ = p.FileDescriptorsLen()
 	maps, _ := p.ProcMaps()
 	for _, m := range maps {
@@ -187,8 +188,8 @@ func (w *memoryWatch) end() (first, largest int64) {
 	return w.first, w.largest
 }
 
-// newcomer is a front end that attaches and detaches repeatedly. It measures how long
-// new guests take to start during an attack.
+// newcomer is a guest that attaches to the switch and detaches, again and again. It measures how long
+// new guests need to attach during an attack.
 type newcomer struct {
 	site  *site
 	stop  chan struct{}
@@ -198,7 +199,7 @@ type newcomer struct {
 	longest time.Duration
 	times   int
 	failed  error
-	since   time.Time // start of the attach in progress, or zero if there is none
+	since   time.Time // start of the attachment in progress; zero: there is none
 }
 
 const newcomerGap = 200 * time.Millisecond

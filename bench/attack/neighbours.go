@@ -13,7 +13,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// Storms of ARP and neighbour discovery, by a guest in a bystander's VNI and by a host of the underlay.
+// This file has storms of ARP and neighbour discovery: by a guest in a bystander's VNI, and by a host of
+// the underlay.
 
 func neighbourAttacks() []*attack {
 	const room = "what their rings have no room for beside the flood"
@@ -27,13 +28,14 @@ func neighbourAttacks() []*attack {
 	}
 }
 
-// neighbourFrame builds a frame of ARP or neighbour discovery, half of them to everybody.
+// neighbourFrame builds a random frame of ARP or neighbour discovery. Half of them go to everybody, half
+// to a bystander.
 func neighbourFrame(p *play, f []byte) []byte {
 	mac, n := randomMAC(p.rng), 60
 	if p.rng.IntN(2) == 0 {
 		arp(f, mac, p.rng.Uint32(), uint16(1+p.rng.IntN(2)))
 		clear(f[42:n])
-		if p.rng.IntN(2) == 0 { // a question for, or an answer to, somebody else than the sender
+		if p.rng.IntN(2) == 0 { // asks for, or answers to, another address than the sender's
 			binary.BigEndian.PutUint32(f[38:], p.rng.Uint32())
 		}
 	} else {
@@ -41,7 +43,7 @@ func neighbourFrame(p *play, f []byte) []byte {
 		clear(f[:n])
 		ipv6(f, byte(p.rng.Uint32()), 58, n)
 		binary.BigEndian.PutUint64(f[30:], p.rng.Uint64())
-		f[54] = byte(133 + p.rng.IntN(5)) // from router solicitation to redirect (RFC 4861 section 4)
+		f[54] = byte(133 + p.rng.IntN(5)) // type from router solicitation to redirect (RFC 4861 section 4)
 		f[62] = 0xfd
 		binary.BigEndian.PutUint64(f[70:], p.rng.Uint64())
 		f[78], f[79] = byte(1+p.rng.IntN(2)), 1
@@ -75,7 +77,7 @@ func underlaySocket(p *play) error {
 	})
 }
 
-// underlayStorm sends ARP and neighbour discovery from made-up addresses of the underlay's network.
+// underlayStorm sends ARP and neighbour discovery from invented addresses of the underlay's network.
 func underlayStorm(p *play) error {
 	fd, host := p.vars["packets"].(int), binary.BigEndian.Uint32(net.ParseIP(hostIP).To4())
 	f := make([]byte, 100)

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// This file has a storm of netlink messages: another program in the switch's network namespace changes
-// devices, addresses, routes and neighbours all the time, and control follows them.
+// This file has a storm of netlink messages. Another program in the switch's network namespace changes
+// devices, addresses, routes and neighbours all the time, and the control process has to follow.
 
 func netlinkAttacks() []*attack {
 	return []*attack{
@@ -21,11 +21,11 @@ func netlinkAttacks() []*attack {
 }
 
 const (
-	flapping = 1000 // addresses, routes and neighbours each
+	flapping = 1000 // number of addresses, of routes and of neighbours
 	renames  = 64
 )
 
-// netlinkSetup makes a device and the commands that change it.
+// netlinkSetup makes a device, and a file with the ip commands that change it.
 func netlinkSetup(p *play) error {
 	dev := p.name + "d"
 	if _, err := p.site.host.Try("ip", "link", "add", dev, "type", "veth", "peer", "name", dev+"p"); err != nil {
@@ -39,7 +39,7 @@ func netlinkSetup(p *play) error {
 		fmt.Fprintf(&b, "route add 10.88.%d.%d/32 dev %s\n", i>>8, i&0xff, dev)
 		fmt.Fprintf(&b, "neigh add 10.99.%d.%d lladdr 02:00:00:00:00:01 dev %s\n", i>>8, i&0xff, dev)
 	}
-	for i := range flapping { // the address last, because without addresses a device loses its routes
+	for i := range flapping { // the address goes last, because a device without addresses loses its routes
 		fmt.Fprintf(&b, "neigh delete 10.99.%d.%d dev %s\n", i>>8, i&0xff, dev)
 		fmt.Fprintf(&b, "route delete 10.88.%d.%d/32 dev %s\n", i>>8, i&0xff, dev)
 		fmt.Fprintf(&b, "address delete 10.77.%d.%d/32 dev %s\n", i>>8, i&0xff, dev)

@@ -15,7 +15,7 @@ import (
 	"weft/api"
 )
 
-// Attacks of a peer that speaks OpenFlow to the switch's own socket.
+// This file has attacks of a peer that speaks OpenFlow to the switch's own unix socket.
 
 func openflowAttacks() []*attack {
 	return []*attack{
@@ -30,7 +30,7 @@ func openflowAttacks() []*attack {
 	}
 }
 
-// Messages of OpenFlow 1.4 (section 7).
+// Types of OpenFlow 1.4 messages (section 7), and sizes of the attack with flow monitors.
 const (
 	openflow14         = 5
 	openflowHello      = 0
@@ -46,7 +46,7 @@ const (
 	openflowHeaderSize = 8
 )
 
-// openflowConn is a connection of the attacker.
+// openflowConn is an OpenFlow connection of the attacker. xid is the number of its last request.
 type openflowConn struct {
 	net.Conn
 	xid uint32
@@ -71,7 +71,7 @@ func (c *openflowConn) send(kind byte, body []byte) error {
 	return err
 }
 
-// answer reads messages up to the one with the number of the last request, and returns its type.
+// answer reads messages until one answers the last request, and returns the type of this message.
 func (c *openflowConn) answer() (kind byte, err error) {
 	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		return 0, err
@@ -91,8 +91,8 @@ func (c *openflowConn) answer() (kind byte, err error) {
 	}
 }
 
-// monitorRequest returns the body of a request for monitors of flows with one in_port, which no
-// flow has.
+// monitorRequest returns the body of a request for n flow monitors. They match an in_port that no flow
+// has.
 func monitorRequest(first, n int) []byte {
 	b := []byte{0, multipartMonitor, 0, 0, 0, 0, 0, 0}
 	for i := range n {
@@ -100,14 +100,14 @@ func monitorRequest(first, n int) []byte {
 		b = binary.BigEndian.AppendUint32(b, anyPort)
 		b = binary.BigEndian.AppendUint32(b, anyPort)
 		b = append(b, 0, monitorAll, 0xff, 0)
-		b = append(b, 0, 1, 0, 12, 0x80, 0, 0, 4)                        // OXM match of 12 bytes, in_port
-		b = append(binary.BigEndian.AppendUint32(b, 0xfe01), 0, 0, 0, 0) // padded to 16
+		b = append(b, 0, 1, 0, 12, 0x80, 0, 0, 4)                        // match of 12 bytes: OXM of in_port
+		b = append(binary.BigEndian.AppendUint32(b, 0xfe01), 0, 0, 0, 0) // a port that does not exist, padded to 16 bytes
 	}
 	return b
 }
 
-// flowMonitors opens connections with monitors until the switch refuses. Before that it adds flows
-// without them.
+// flowMonitors opens connections with monitors until the switch refuses one. Before that, it measures
+// how long the addition of many flows takes without monitors.
 func flowMonitors(p *play) error {
 	p.later(func() { p.site.daemon.TryWeft("del-flows", "cookie="+p.cookie()+"/-1") })
 	alone, err := p.addManyFlows()
@@ -119,7 +119,7 @@ func flowMonitors(p *play) error {
 	for range connectionsTried {
 		c, err := p.dialOpenFlow()
 		if err != nil {
-			break // at the limit of connections
+			break // the switch allows no more connections
 		}
 		if err := c.send(openflowMultipart, monitorRequest(1, monitorsOfOne)); err != nil {
 			break
@@ -139,8 +139,8 @@ func flowMonitors(p *play) error {
 	return nil
 }
 
-// addManyFlows adds flows in one request, and deletes them again. It returns the time of the
-// addition.
+// addManyFlows adds manyFlows flows in one request, and then deletes them. It returns how long the
+// addition took.
 func (p *play) addManyFlows() (duration time.Duration, err error) {
 	var lines []string
 	for i := range manyFlows {
@@ -162,7 +162,7 @@ func changeManyFlows(p *play) error {
 	return err
 }
 
-// Nicira's message tlv_table_mod (nicira-ext.h of Open vSwitch) and its commands.
+// Open vSwitch's message tlv_table_mod (nicira-ext.h), and its commands.
 const (
 	tlvTableMod = 24
 	tlvAdd      = 0
@@ -170,7 +170,7 @@ const (
 	tlvMaps     = 16
 )
 
-// tlvBody returns the body of a tlv_table_mod for tlvMaps maps of options of four bytes.
+// tlvBody returns the body of a tlv_table_mod with tlvMaps maps of Geneve options of four bytes.
 func tlvBody(command uint16) []byte {
 	b := binary.BigEndian.AppendUint32(nil, niciraVendor)
 	b = binary.BigEndian.AppendUint32(b, tlvTableMod)
@@ -190,7 +190,7 @@ func tlvSetup(p *play) error {
 	return nil
 }
 
-// churnTLVs adds and deletes the same maps. Both have to succeed.
+// churnTLVs adds maps to the TLV table and deletes them. It fails if the switch refuses one of the two.
 func churnTLVs(p *play) error {
 	c := p.vars["connection"].(*openflowConn)
 	for end := time.Now().Add(20 * time.Millisecond); time.Now().Before(end); {
@@ -210,8 +210,8 @@ func churnTLVs(p *play) error {
 	return nil
 }
 
-// echoed waits for the answer to the last request. It returns an error if the switch has refused
-// request number xid before.
+// echoed waits for the answer to the last request. It returns an error if the switch has refused the
+// request with number xid, which was sent before.
 func (c *openflowConn) echoed(xid uint32) error {
 	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
 		return err

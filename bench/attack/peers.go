@@ -13,7 +13,7 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// Attacks of a host on the underlay, which sends to the switch's tunnel endpoint.
+// This file has attacks of a host on the underlay that sends to the switch's tunnel endpoint.
 
 func peerAttacks() []*attack {
 	return []*attack{
@@ -69,7 +69,7 @@ func datagrams(fill func(p *play, b []byte) int) func(p *play) error {
 					return err != unix.EAGAIN
 				})
 			}
-			time.Sleep(100 * time.Microsecond) // yields the core, because the switch shares it with this process
+			time.Sleep(100 * time.Microsecond) // leaves the core to the switch, which may share it with this process
 		}
 		return nil
 	}

@@ -17,47 +17,47 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// attack describes one attack. During it, two bystanders exchange frames through the
-// switch.
+// attack describes one attack. During it, two guests, the bystanders, exchange frames through the
+// switch, and must not be harmed.
 type attack struct {
 	name     string
 	attacker string // kind of attacker: "front end", "guest", "peer" or "client"
 	summary  string
-	// mayLose names those frames of the bystanders whose loss is no fault; "" means
+	// mayLose names the kinds of the bystanders' frames that the attack may make the switch lose; "":
 	// none.
 	mayLose string
 	// hears means that the attacker may receive the frames that mayLose names.
 	hears bool
-	// memory is the number of bytes that a process may keep after the attack, in
-	// addition to the usual allowance.
+	// memory is the number of bytes that a process may keep after the attack, in addition to the
+	// allowance of all attacks (row.leaks).
 	memory int64
-	// peak is the number of bytes by which control may grow during the attack; 0 means that
-	// only the memory after the attack counts.
+	// peak is the number of bytes by which the watched process may grow during the attack; 0: no limit
+	// during the attack.
 	peak int64
-	// message is set for an attack that is a single message or a single attach. Such an
-	// attack is repeated at least a thousand times within its time.
+	// message marks an attack that consists of a single message or a single attach. It is repeated at
+	// least leastRepeats times.
 	message bool
-	// uplink is the type of uplink port that the attack needs; "" means af_xdp.
+	// uplink is the type of the switch's uplink port that the attack needs; "": af_xdp.
 	uplink string
-	// exclusive excludes the attack from storms (random attacks at the same time). A
-	// storm kills control, which then forgets the addresses that some attacks forge.
-	// Other attacks would replace engines all the time, or fill the bystanders' rings,
-	// so that the number of dropped bystanders' frames is unknown.
+	// exclusive keeps the attack out of storms, which play random attacks at the same time. A storm
+	// kills control, which then forgets the addresses that some attacks forge. Other attacks would
+	// replace engines all the time, or fill the bystanders' rings, so that nobody could tell how many of
+	// the dropped frames were the bystanders'.
 	exclusive bool
-	// kills is set if the attack may end the engine process.
+	// kills means that the attack may make the switch replace the engine process.
 	kills bool
-	// greedy makes the bystanders ask for as much of the worker's time as they can get.
+	// greedy lets the bystanders ask for as much of the worker's time as they can get.
 	greedy bool
 	// setup prepares the attack. It runs before the measurement begins.
 	setup func(p *play) error
-	// play plays the attack once.
+	// play plays the attack once. It returns early when the time of the attack is over.
 	play func(p *play) error
-	// check runs after the attack. It returns an error for harm that the bystanders'
-	// traffic does not show.
+	// check runs after the attack. It returns an error for harm that the bystanders' traffic does not
+	// show; nil: nothing more to check.
 	check func(p *play) error
 }
 
-// play is an attack in progress, with its guests and its cleanup functions.
+// play is an attack in progress, with its ports, its guests and its cleanup functions.
 type play struct {
 	*attack
 	site    *site
@@ -65,12 +65,12 @@ type play struct {
 	rng     *rand.Rand
 	until   time.Time
 	wrong   atomic.Int64 // number of bystanders' frames that the attacker received
-	began   int64        // count of wrong frames before the measurement
+	began   int64        // value of "wrong" when the measurement began
 	repeats int
-	// slowest is the longest time of an answer to somebody else whom the attack may delay. It
-	// counts like an answer of the API.
+	// slowest is the longest time that somebody else, whom the attack may delay, waited for an answer.
+	// It counts like the time of an answer of the API.
 	slowest time.Duration
-	watched int    // process whose memory attack.peak limits; 0: control
+	watched int    // process ID of the process that attack.peak limits; 0: control
 	notes   string // remarks of the attack's check for the report
 
 	mu   sync.Mutex
@@ -83,7 +83,7 @@ func newPlay(s *site, a *attack, seed uint64) *play {
 	return &play{attack: a, site: s, name: fmt.Sprint("x", n), rng: rand.New(rand.NewPCG(seed, uint64(n))), vars: map[string]any{}}
 }
 
-// later registers a cleanup function. teardown calls the last one first.
+// later registers a cleanup function. teardown calls the functions in reverse order.
 func (p *play) later(f func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -118,21 +118,21 @@ func (p *play) port(suffix, flow string, options ...string) (socket string, err 
 
 func (p *play) addPort(name string, options ...string) error {
 	_, err := p.site.client.AddPort(name, options)
-	if !refusedInput(err) { // the control process may have been killed by a storm before it answered
+	if !refusedInput(err) { // without an answer, a killed control may have added the port
 		p.later(func() { p.site.delPort(name, err) })
 	}
 	return err
 }
 
-// refusedInput reports whether the switch has refused the text of a request.
+// refusedInput reports whether the switch has refused a request because of its text.
 func refusedInput(err error) bool {
 	var refused *api.Refused
 	return errors.As(err, &refused) && refused.Input
 }
 
-// delPort deletes a port. added is the result of its add-port. delPort repeats the
-// request until the switch answers, because a storm may be killing the control process.
-// An add-port without an answer may still take effect, so delPort waits for the port.
+// delPort deletes a port. added is the error of the port's addition. delPort repeats the request until
+// the switch answers, because a storm may be killing control. An addition that got no answer may still
+// take effect, so delPort waits for the port.
 func (s *site) delPort(name string, added error) {
 	var late *api.Refused
 	begin, abandoned := time.Now(), errors.As(added, &late) && late.Unavailable
@@ -192,7 +192,7 @@ func (p *play) guest(socket string, o vhosttest.Options) (*guest, error) {
 	return &guest{Guest: g, front: f, play: p}, nil
 }
 
-// guest is a guest of the attacker. Bystanders' frames that it receives add to
+// guest is a guest of the attacker. If it receives frames of the bystanders, it counts them in
 // play.wrong.
 type guest struct {
 	*vhosttest.Guest
@@ -233,16 +233,16 @@ func (p *play) drain() {
 	}
 }
 
-// heldFrames returns the number of bystanders' frames that wait for control after a
-// cache miss. These frames are not lost.
+// heldFrames returns the number of bystanders' frames that wait in the switch for control's answer to a
+// cache miss. They are not lost.
 func (p *play) heldFrames() (n int) {
 	n = p.site.heldFrames()
-	p.drain() // a held frame may have arrived during the request to the API
+	p.drain() // a held frame may have arrived while the API answered
 	return n
 }
 
-// heldFrames returns the number of bystanders' frames that the switch holds. While the
-// API fails, the number is unknown, and heldFrames returns 1.
+// heldFrames returns the number of bystanders' frames that wait in the switch. If the API does not
+// answer, the number is unknown, and heldFrames returns 1.
 func (s *site) heldFrames() (n int) {
 	rows, err := s.client.Limits("")
 	if err != nil {
@@ -256,8 +256,8 @@ func (s *site) heldFrames() (n int) {
 	return n
 }
 
-// send queues a frame on the guest's first transmit queue. It returns false if the
-// ring has no room for 50 ms.
+// send puts a frame into the guest's first transmit queue. It returns false if the ring stays full for
+// 50 ms.
 func (g *guest) send(frame []byte) bool { return g.sendHeaded([12]byte{}, frame) }
 
 func (g *guest) sendHeaded(vnet [12]byte, frame []byte) bool {
@@ -276,8 +276,8 @@ func (g *guest) flush() {
 	g.drain()
 }
 
-// echoAgain is the time after which echo sends another frame. The switch drops a frame that control answers
-// later than in 2 s (held-expired), as happens on a busy machine.
+// echoAgain is the time after which the method echo sends another frame. The switch drops a frame
+// (held-expired) for which control, on a busy machine, has no answer within 2 s.
 const echoAgain = 3 * time.Second
 
 func (g *guest) echo() error {
@@ -314,7 +314,7 @@ func table(regions ...vhost.RegionSpec) []byte {
 	return b
 }
 
-// ether returns an Ethernet frame of n bytes with the EtherType kind.
+// ether returns an Ethernet frame of n bytes. kind is its EtherType.
 func ether(dst, src [6]byte, kind uint16, n int) []byte {
 	f := make([]byte, n)
 	copy(f, dst[:])

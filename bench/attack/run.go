@@ -11,7 +11,7 @@ import (
 	"weft/api"
 )
 
-// row has the measurements of one attack, a row of the report.
+// row has the measurements of one attack. The report prints a row for each attack.
 type row struct {
 	Name    string  `json:"name"`
 	From    string  `json:"from"`
@@ -19,14 +19,15 @@ type row struct {
 	Seconds float64 `json:"seconds"`
 	Repeats int     `json:"repeats"`
 
-	PauseMS   float64 `json:"pause_ms"`   // longest pause in the bystanders' traffic
+	PauseMS   float64 `json:"pause_ms"`   // longest time without a frame at the bystanders
 	MachineMS float64 `json:"machine_ms"` // longest delay of a timer on this machine during the attack
-	APIMS     float64 `json:"api_ms"`     // slowest answer of the API
+	APIMS     float64 `json:"api_ms"`     // time of the API's slowest answer
 	Answers   int     `json:"answers"`    // number of answers of the API
 	AttachMS  float64 `json:"attach_ms"`  // longest time for another guest to attach and echo a frame
 
-	// Part is what the bystanders got of what they asked for, at most their fair share; see fair.go.
-	// Wanted is the number of frames that they asked for, 0 if they asked for as much as they could get.
+	// Part is what the bystanders got, divided by the smaller of what they asked for and their fair
+	// share; see fair.go. Wanted is the number of frames that they asked for; 0: as many as they could
+	// get.
 	Part   float64 `json:"part"`
 	Wanted uint64  `json:"wanted,omitempty"`
 
@@ -34,17 +35,17 @@ type row struct {
 	Lost     int64             `json:"lost"`
 	Counted  uint64            `json:"counted"` // number of bystanders' frames that the switch counted as dropped
 	Drops    map[string]uint64 `json:"drops,omitempty"`
-	// number of frames that the bystanders received a second time because an engine was
-	// replaced
+	// number of frames that the bystanders received again, because the switch repeats frames when it
+	// replaces an engine
 	Again uint64 `json:"again"`
 	Bad   int    `json:"bad"`   // number of changed frames and of misused buffers
 	Wrong int64  `json:"wrong"` // number of bystanders' frames that the attacker received
-	Heard int64  `json:"heard"` // part of Wrong: bystanders' frames that the attacker received
+	Heard int64  `json:"heard"` // the frames in Wrong that arrived during the measurement
 
-	Control [2]usage `json:"control"` // resources of the control process before and after the attack
+	Control [2]usage `json:"control"` // of the control process, before and after the attack
 	Engine  [2]usage `json:"engine"`
-	// private memory of the watched process at the beginning of the attack, and the largest one
-	// during it, in bytes; control, unless the attack is on another process
+	// private memory of the watched process in bytes: at the beginning of the attack, and the most
+	// during it. The watched process is control, unless play.watched names another.
 	BeforeBytes int64  `json:"before_bytes"`
 	PeakBytes   int64  `json:"peak_bytes"`
 	Engines     uint64 `json:"engines_replaced"`
@@ -53,39 +54,38 @@ type row struct {
 	Faults []string `json:"faults,omitempty"`
 }
 
-// limits has the longest pause and the longest time of an API answer that an attack may
-// cause, and the smallest part that it may leave the bystanders.
+// limits has the longest pause of the bystanders and the longest time of an API answer that an attack
+// may cause, and the smallest row.Part that it may leave.
 type limits struct {
-	pause, answer time.Duration // the machine's own timer delay (row.MachineMS) is added to this limit
+	pause, answer time.Duration // plus the machine's own timer delay (row.MachineMS)
 	part          float64       // see row.Part
 }
 
-// promised has the limits in SECURITY.md. Tests use safetyNet, which only catches
-// hangs.
+// promised has the limits that SECURITY.md promises. Tests use safetyNet, which only catches hangs.
 var (
 	promised  = limits{50 * time.Millisecond, time.Second, 0.8}
 	safetyNet = limits{15 * time.Second, 15 * time.Second, 0}
 )
 
-// leastMemory is a growth in bytes that never counts as a leak. A heap that doubles
-// does not count either.
+// leastMemory is the growth of memory in bytes up to which nothing counts as a leak. A heap that doubles
+// is no leak either.
 const leastMemory = 256 << 20
 
-// leastRepeats is the smallest number of repeats of an attack that is a single
-// message or a single attach.
+// leastRepeats is how often an attack is played at least that consists of a single message or a single
+// attach (attack.message).
 const leastRepeats = 1000
 
-// runConfig has the length of an attack, and the limits for its measurements.
+// runConfig has the length in seconds of each attack, and the limits for its measurements.
 type runConfig struct {
 	seconds float64
-	repeats int           // smallest number of repeats if attack.message is set
-	longest time.Duration // time limit for the smallest number of repeats
+	repeats int           // how often to play an attack at least if attack.message is set
+	longest time.Duration // time limit for these repeats
 	limits  limits
 	seed    uint64
 }
 
-// run plays an attack and returns its row. An error means that this program failed,
-// not the switch.
+// run plays an attack and returns its row. Faults of the switch are in the row; an error means that this
+// program failed.
 func (s *site) run(a *attack, c runConfig) (r row, err error) {
 	r = row{Name: a.name, From: a.attacker, MayLose: a.mayLose}
 	p := newPlay(s, a, c.seed)
@@ -122,7 +122,7 @@ func (s *site) run(a *attack, c runConfig) (r row, err error) {
 	r.Seconds, r.Repeats = time.Since(begin).Seconds(), p.repeats
 	r.PauseMS = ms(s.stream.longest())
 	slowest, n, err := answers.end()
-	if err != nil && !a.kills { // while an engine is being replaced, the API answers with this cause
+	if err != nil && !a.kills { // no fault: while an engine is replaced, the API answers with an error that says so
 		r.fault("API: %v", err)
 	}
 	r.APIMS, r.Answers = ms(max(slowest, p.slowest)), n
@@ -151,11 +151,11 @@ func (p *play) repeat(c runConfig) error {
 	return nil
 }
 
-// hangs is the time that a function of an attack may take after the end of the attack.
+// hangs is how long a function of an attack may run after the end of the attack.
 const hangs = 2 * patience
 
-// bounded calls f and returns its error. If f hangs, bounded returns an error and
-// leaves f running.
+// bounded calls f and returns its error. If f runs too long after the end of the attack, bounded returns
+// an error and leaves f running.
 func (p *play) bounded(f func() error) error {
 	done := make(chan error, 1)
 	begin := time.Now()
@@ -172,8 +172,8 @@ func (p *play) bounded(f func() error) error {
 	}
 }
 
-// settle waits up to five seconds until the switch has freed the attacker's
-// resources, and completes the row.
+// settle waits until the bystanders' frames pass again, and up to five seconds until the switch has
+// freed the attacker's resources. It then fills in the rest of the row.
 func (s *site) settle(r *row, p *play, old api.Show) error {
 	if err := s.circulates(); err != nil {
 		r.PauseMS = ms(s.stream.longest())
@@ -211,8 +211,8 @@ func (s *site) settle(r *row, p *play, old api.Show) error {
 	return nil
 }
 
-// countDrops sets Drops and Counted to the drops at the bystanders' ports between two states of the switch.
-// The bystanders are the two guests whose traffic an attack must not harm.
+// countDrops sets Drops and Counted to the drops at the bystanders' ports between two states of the
+// switch.
 func (r *row) countDrops(oldState, newState *api.Show) {
 	r.Drops, r.Counted = map[string]uint64{}, 0
 	was := dropped(oldState)
@@ -231,12 +231,12 @@ func (r *row) fault(format string, args ...any) {
 	r.Faults = append(r.Faults, fmt.Sprintf(format, args...))
 }
 
-// spareDescriptors is the number of additional descriptors that do not count as a leak:
-// the API connections of this program.
+// spareDescriptors is the number of additional descriptors that are no leak: the switch's side of this
+// program's API connections.
 const spareDescriptors = 4
 
-// leaks reports whether a process has more memory, descriptors or mappings than
-// allowed. extra is an additional allowance of memory in bytes.
+// leaks reports whether control or the engine holds more memory, descriptors or mappings than allowed.
+// extra is memory in bytes that is allowed in addition.
 func (r *row) leaks(extra int64) bool {
 	for _, u := range [][2]usage{r.Control, r.Engine} {
 		if u[1].Descriptors > u[0].Descriptors+spareDescriptors || u[1].Mappings > u[0].Mappings || u[1].Bytes > 2*u[0].Bytes+leastMemory+extra {

@@ -13,13 +13,14 @@ import (
 	"weft/e2e/lab"
 )
 
-// A series is a sequence of kills of a process of the switch (-kills), or of upgrades of the switch
-// (-upgrades). Nobody attacks the switch meanwhile. An upgrade ends control and starts the control of
-// the other build, as the package does. Two guests, the bystanders, exchange frames without rest, so
-// that all cores are busy. The checks are the same as in storm.go: no frame is lost without a count, no
-// contents change, no buffer is lost or used twice, and no process leaks.
+// A series kills a process of the switch again and again (-kills), or upgrades the switch again and
+// again (-upgrades), without attacks. An upgrade ends the control process and starts that of another
+// build, as the Debian package does. Two guests, the bystanders, exchange frames without rest, so that
+// all cores are busy. The checks are those of storm.go: every lost frame is counted, no contents change,
+// no buffer is lost or used twice, and no process leaks.
 
-// quantiles has a series' pauses in ms, without the time in which the load did not run.
+// quantiles has the bystanders' pauses in ms. The time in which this program's load did not run is
+// subtracted.
 type quantiles struct {
 	Number  int     `json:"number"`
 	Median  float64 `json:"median_ms"`
@@ -34,10 +35,10 @@ func quantilesOf(pauses []time.Duration) *quantiles {
 	return &quantiles{len(sorted), part(0.5), part(0.9), part(0.99), part(1)}
 }
 
-// Control lets the next engine wait if an engine dies within youngEngine of its start.
+// youngEngine is an engine's age below which control does not replace it at once after its death.
 const youngEngine = 220 * time.Millisecond
 
-// runSeries performs -kills kills or -upgrades upgrades.
+// runSeries performs the kills of the option -kills, or the upgrades of the option -upgrades.
 func runSeries(seed uint64) (ok bool, err error) {
 	defer lab.Caught(&err)
 	if !slices.Contains([]string{"engine", "control", "both"}, *victim) {
@@ -86,7 +87,7 @@ func (w *storming) series(count int, event func(w *storming, n int) error) error
 	return nil
 }
 
-// upgrade ends control with SIGTERM, starts the weftd in folder, and waits until it has
+// upgrade ends control with SIGTERM, starts the weftd in "folder", and waits until the new control has
 // replaced the engine by one of its own build.
 func (w *storming) upgrade(folder string) error {
 	old := w.daemon.EnginePID()
@@ -108,7 +109,8 @@ func (w *storming) upgrade(folder string) error {
 	return err
 }
 
-// twoBuilds returns the folders of -between, or builds the tree twice as two versions.
+// twoBuilds returns the folders of the option -between. Without it, it builds this tree twice, as two
+// versions.
 func twoBuilds(dir string) (folders [2]string, err error) {
 	if *between != "" {
 		first, second, ok := strings.Cut(*between, ",")

@@ -10,8 +10,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// This file has attacks with memory, rings and descriptors that several rings or ports
-// share, and with frames that many ports receive.
+// This file has attacks with memory, rings and descriptors that several rings or ports share, and with
+// frames that the switch sends to many ports.
 
 func sharedAttacks() []*attack {
 	return []*attack{
@@ -33,8 +33,8 @@ func twoPorts(p *play) error {
 	return nil
 }
 
-// shareRings attaches a guest to two ports and sends frames. Both devices use the same
-// rings. The switch may detach either.
+// shareRings attaches a guest to two ports, so that both devices use the same rings, and sends frames.
+// The switch may end the session of either port.
 func shareRings(p *play) error {
 	g, err := p.guest(p.site.socket(p.name+"-0"), vhosttest.Options{Num: 64, Interrupts: p.repeats%2 == 0})
 	if err != nil {
@@ -53,8 +53,8 @@ func shareRings(p *play) error {
 	return nil
 }
 
-// shareEvents attaches two guests that use one eventfd for all events. A call
-// (notification) for one port then looks like a kick of both ports.
+// shareEvents attaches two guests that use one eventfd for kicks, calls and errors. A call of one port
+// then is also a kick of both ports.
 func shareEvents(p *play) error {
 	event, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
 	if err != nil {
@@ -85,8 +85,8 @@ func shareEvents(p *play) error {
 	return nil
 }
 
-// chatter sends frames for 2 ms. It ignores errors, because the switch may have
-// detached the guest.
+// chatter sends frames for 2 ms. It ignores errors, because the switch may have ended the guest's
+// session.
 func (g *guest) chatter() {
 	frame := make([]byte, 64)
 	for end := time.Now().Add(2 * time.Millisecond); time.Now().Before(end); {

@@ -12,25 +12,25 @@ import (
 	"time"
 )
 
-// The attack of a peer that opens TCP connections to the OpenFlow listener for TLS and says
-// nothing.
+// This file has the attack of a peer that opens TCP connections to the OpenFlow listener for TLS and
+// sends nothing.
 
 const (
 	openflowTLSPort = 6653
 	openflowEcho    = 2
-	// silentAddresses is the number of addresses from which the attacker connects: the switch
-	// limits the connections of each.
+	// silentAddresses is the number of addresses from which the attacker connects, because the switch
+	// limits the connections of each address.
 	silentAddresses   = 6
 	silentConnections = 192
 )
 
-// silentDialer opens connections to hostIP that say nothing, from addresses of the peer.
+// silentDialer opens TCP connections to hostIP that send nothing, from several addresses of the peer.
 type silentDialer struct {
 	play *play
 	open []net.Conn // oldest first
 }
 
-// peerAddresses gives the peer further addresses and returns them.
+// peerAddresses adds n addresses to the peer's device and returns them.
 func (p *play) peerAddresses(n int) (list []string) {
 	for i := range n {
 		address := fmt.Sprint("172.16.0.", 40+i)
@@ -51,8 +51,8 @@ func (p *play) dialFromPeer(from string) (c net.Conn, err error) {
 	return c, err
 }
 
-// add opens n connections. The oldest ones beyond silentConnections are closed: the switch has
-// closed them before.
+// add opens n connections. It closes the oldest connections beyond silentConnections, which the switch
+// has closed before.
 func (d *silentDialer) add(n int) error {
 	addresses := d.play.vars["addresses"].([]string)
 	for range n {
@@ -80,8 +80,8 @@ func silentTLS(p *play) error {
 	return d.add(silentConnections)
 }
 
-// enterBesideSilent opens more silent connections. Then a local peer and one with a certificate
-// get answers.
+// enterBesideSilent opens more silent connections. It fails unless a local peer and a peer with a
+// certificate then get answers.
 func enterBesideSilent(p *play) error {
 	if err := p.vars["dialer"].(*silentDialer).add(8); err != nil {
 		return err
@@ -111,7 +111,7 @@ func enterBesideSilent(p *play) error {
 	return nil
 }
 
-// echoOpenFlow says hello, waits for an answer to an echo request, and closes the connection.
+// echoOpenFlow sends hello and an echo request, waits for the answer, and closes the connection.
 func echoOpenFlow(c net.Conn) error {
 	defer c.Close()
 	o := &openflowConn{Conn: c}

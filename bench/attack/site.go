@@ -23,18 +23,18 @@ const (
 	hostIP     = "172.16.0.1"
 	peerIP     = "172.16.0.2"
 	overlayVNI = 100
-	memberVNI  = 7 // VNI of bystander b; bystander a has none
+	memberVNI  = 7 // VNI of bystander b; bystander a is in no VNI
 )
 
 const (
 	patience = 30 * time.Second
-	// abandonedLimit is the time limit for an effect of an abandoned request, as in
-	// control/access/patience.go.
+	// abandonedLimit is the time after which a request that its client has abandoned has no effect any
+	// more. It is the limit in control/access/patience.go.
 	abandonedLimit = 5 * time.Second
 )
 
-// site is a switch with an uplink to an underlay peer, and two bystanders that
-// exchange checked frames through the switch.
+// site is a running switch with an uplink to an underlay peer, and two guests, the bystanders, that
+// exchange frames through the switch and check them.
 //
 //	bystanders a, b ── weftd ── u0 ══veth══ u0 peer
 //	attackers ──────────┘
@@ -47,35 +47,36 @@ type site struct {
 	load   *vhosttest.Load
 	stream *stream
 	fronts []*vhosttest.FrontEnd
-	// uplink is the type of the uplink port.
+	// uplink is the type of the switch's uplink port.
 	uplink string
 	certs  string       // directory of certificates of the OpenFlow listener
-	named  atomic.Int64 // number of attacks so far; makes port names unique
+	named  atomic.Int64 // number of attacks so far, which makes the names of their ports unique
 }
 
 type siteConfig struct {
 	workers int
 	uplink  string // type of the uplink port: "af_xdp" or "af_packet"
-	// strict adds flows for the bystanders' frames, because control loses learned
-	// addresses when it dies.
+	// strict adds flows that output the bystanders' frames. The action normal would need learned
+	// addresses, which a killed control forgets.
 	strict bool
 	packed bool // the bystanders have packed rings
-	// busy makes the bystanders send without rest, on a core that is not the worker's.
+	// busy makes the bystanders send without rest, on another core than the worker's.
 	busy bool
-	// paced makes the bystanders ask for the same number of frames in each round; see fair.go.
+	// paced makes the bystanders ask for the same number of frames in each round of their loop; see
+	// fair.go.
 	paced bool
 	// greedy makes the bystanders ask for as many frames as they can, without rest.
 	greedy bool
 }
 
-// pace returns the configuration of the bystanders' loop.
+// pace returns the configuration of the loop that moves the bystanders' frames.
 func (c siteConfig) pace() streamConfig {
 	if !c.busy && !c.greedy {
 		return streamConfig{core: -1, rounds: pacedRounds, rest: 100 * time.Microsecond, paced: c.paced}
 	}
 	core := -1
 	if cores, err := cpu.Allowed(); err == nil && len(cores) > 1 {
-		core = cores[0] // weftd's first worker has the last core
+		core = cores[0] // weftd's first worker runs on the last core
 	}
 	return streamConfig{core: core, rounds: 64}
 }
@@ -124,7 +125,7 @@ func (s *site) addBystanders(c siteConfig) {
 			options = append(options, fmt.Sprint("vni=", memberVNI))
 			mac := vhosttest.LoadMAC(i)
 			declared := append(options, "mac="+net.HardwareAddr(mac[:]).String())
-			if _, _, code := s.daemon.TryWeft(declared...); code == 0 { // an older version of weft refuses the option mac=
+			if _, _, code := s.daemon.TryWeft(declared...); code == 0 { // an older weft without the option mac= refuses it
 				continue
 			}
 		}
@@ -146,7 +147,7 @@ func (s *site) addBystanders(c siteConfig) {
 	if err := s.circulates(); err != nil {
 		s.lab.T.Fatalf("%v\n%s", err, s.log())
 	}
-	// time in which the switch learns MAC addresses and starts a spare engine
+	// the switch learns MAC addresses and starts a spare engine meanwhile
 	time.Sleep(300 * time.Millisecond)
 }
 
@@ -168,7 +169,8 @@ func (s *site) attachBystanders(attach func(*vhosttest.FrontEnd, *vhosttest.Gues
 	return nil
 }
 
-// dial connects to the socket of a port. It retries, as QEMU does with reconnect=1.
+// dial connects to the vhost-user socket of a port. It tries again for a while, as QEMU does with
+// reconnect=1.
 func (s *site) dial(name string) (f *vhosttest.FrontEnd, err error) {
 	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		if f, err = vhosttest.Dial(s.socket(name)); err == nil || time.Now().After(end) {
@@ -187,7 +189,7 @@ func (s *site) circulates() error {
 	return nil
 }
 
-// bystanders describes the bystanders' ports in one line.
+// bystanders describes the states of the bystanders' ports in one line.
 func (s *site) bystanders() string {
 	show, err := s.client.Show()
 	if err != nil {
@@ -202,7 +204,7 @@ func (s *site) bystanders() string {
 	return strings.Join(ports, "; ")
 }
 
-// report prints the state of the switch and of the bystanders when something hangs.
+// report prints the state of the switch and of the bystanders after a hang, with the option -v.
 func (s *site) report() {
 	if !*verbose {
 		return
@@ -233,9 +235,8 @@ func (s *site) close() {
 	s.load.Close()
 }
 
-// dropped returns the numbers of dropped bystanders' frames, by reason. The reason
-// tx-full counts all frames for which a bystander's ring had no room, including frames
-// of an attacker.
+// dropped returns the drops at the bystanders' ports, by reason. The reason tx-full counts all frames
+// for which a bystander's receive ring had no room, including frames of an attacker.
 func dropped(show *api.Show) map[string]uint64 {
 	drops := map[string]uint64{}
 	for _, p := range show.Ports {
@@ -260,8 +261,7 @@ func portState(show *api.Show, name string) string {
 	return ""
 }
 
-// foreign reports whether a frame belongs to the traffic between the bystanders,
-// which no other port may receive.
+// foreign reports whether a frame belongs to the bystanders' traffic, which no other port may receive.
 func foreign(frame []byte) bool {
 	if len(frame) < 12 {
 		return false

@@ -11,7 +11,7 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// This file has attacks of a guest that sends from MAC and IP addresses of others.
+// This file has attacks of a guest that sends frames with the MAC and IP addresses of others.
 
 func spoofAttacks() []*attack {
 	return []*attack{
@@ -34,15 +34,15 @@ func asBystander(i int) func(p *play, f []byte) []byte {
 	}
 }
 
-// reserved builds a frame to a reserved multicast address, which no bridge forwards.
-// A bystander that receives the frame counts it as bad.
+// reserved builds a frame to a reserved multicast address (IEEE 802.1D), which no bridge forwards. A
+// bystander that receives it counts it as a bad frame.
 func reserved(p *play, f []byte) []byte {
 	put(f, [6]byte{1, 0x80, 0xc2, 0, 0, byte(p.rng.IntN(16))}, attackerMAC, 0x88b5)
 	return f[:64]
 }
 
-// IPv4 address of the attacker's port in the attack spoofed-addresses, and an address
-// of another guest.
+// IPv4 addresses in the attack spoofed-addresses: ownIP is that of the attacker's port, othersIP that of
+// another guest.
 const (
 	ownIP    = 0x0a090001 // 10.9.0.1
 	othersIP = 0x0a090002
@@ -65,7 +65,7 @@ func spoofSetup(p *play) error {
 	return sender("actions=output:"+p.name+"-sink", vhosttest.Options{Num: 1024}, "addresses=02:ff:00:00:00:01 10.9.0.1 fd00::1")(p)
 }
 
-// The last byte of a frame marks a spoofed or an honest sender.
+// spoofedMark is the last byte of each frame with a spoofed address, honestMark that of the others.
 const spoofedMark, honestMark = 0xee, 0x11
 
 func spoof(p *play) error {
@@ -86,8 +86,8 @@ func spoof(p *play) error {
 	return nil
 }
 
-// atSink counts the frames whose last byte is mark at the attacker's output port. It
-// returns one of them as an example.
+// atSink receives frames at the port to which the attacker's frames go. It counts those whose last byte
+// is mark, and returns one of them as an example.
 func (p *play) atSink(mark byte) (n int, example []byte) {
 	sink := p.own("sink")
 	for {

@@ -18,74 +18,72 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// A storm plays random attacks, several at a time. During the attacks, the storm
-// kills the engine and control processes, changes flows, and stops and restarts the
-// bystanders. One seed determines all random choices, but not the outcome of races.
+// A storm plays random attacks, several at a time. Meanwhile it kills the engine and control processes,
+// changes flows, and detaches and attaches the bystanders, the two guests that the attacks must not
+// harm. One seed determines all random choices, but not the outcome of races.
 
 const (
 	// mostMemory is the memory limit of a process after a storm, in bytes.
 	mostMemory   = 2 << 30
 	stormPlayers = 4
 	stormStep    = 200 * time.Millisecond
-	// progressEvery is the interval of the progress lines on stderr.
+	// progressEvery is the time between two progress lines on stderr.
 	progressEvery = time.Minute
-	// A step kills a process with a probability of 1/oneInKill, else moves a
-	// bystander with 1/oneInMove, else stops processes for a while with 1/oneInStall.
+	// A step kills processes with probability 1/oneInKill. Otherwise it moves a bystander with
+	// probability 1/oneInMove, and else stops processes for a while with probability 1/oneInStall.
 	oneInKill, oneInMove, oneInStall = 20, 30, 30
-	// longestStall is the longest time for which a step stops control or the whole switch.
+	// longestStall limits the time for which a step stops control, or control and the engine.
 	longestStall = 3 * time.Second
 )
 
 type stormResult struct {
 	Seconds float64        `json:"seconds"`
 	Seed    uint64         `json:"seed"`
-	Plays   map[string]int `json:"plays"` // number of times that each attack was played
-	Goes    int            `json:"goes"`  // number of repeats of all attacks
-	// number of repeats that failed because of a kill or because of another attack
+	Plays   map[string]int `json:"plays"` // how often each attack was played
+	Goes    int            `json:"goes"`  // repeats of all attacks together
+	// repeats that failed, because of a kill or another attack
 	Broken int            `json:"broken"`
-	Kills  map[string]int `json:"kills"` // number of kills by victim: "engine", "control" or "both"
-	// Pauses has the bystanders' pauses of a series of kills or upgrades; see the file series.go.
+	Kills  map[string]int `json:"kills"` // kills by victim: "engine", "control" or "both"
+	// Pauses has the bystanders' pauses in a series of kills or upgrades (series.go); nil in a storm.
 	Pauses *quantiles `json:"pauses,omitempty"`
-	Moves  int        `json:"moves"` // number of stops and restarts of bystanders
-	// number of stalls of control or of the whole switch
+	Moves  int        `json:"moves"` // how often a bystander was detached and attached again
+	// how often control, or control and the engine, were stopped for a while
 	Stalls int `json:"stalls"`
 	Flows  int `json:"flows"` // number of changes of flows
 
 	Received uint64 `json:"received"`
 	Lost     int64  `json:"lost"`
-	// Drops has the increase of the drop counters of the bystanders' ports, by reason.
-	// Drops at a bystander's transmit queue (tx-full, not-attached) include attackers' frames.
+	// Drops has the increase of the drop counters at the bystanders' ports, by reason. Drops when the
+	// switch sends to a bystander (tx-full, not-attached) include attackers' frames.
 	Drops map[string]uint64 `json:"drops"`
-	// TxDropped is the number of the bystanders' own frames among the drops at transmit
-	// queues.
+	// TxDropped is how many of these frames, dropped when the switch sends, were the bystanders' own.
 	TxDropped int64 `json:"tx_dropped"`
-	// Uncountable is the number of frames that were lost, less those counted as dropped, in
-	// kills of control during the replacement of an engine. The engine's drop counters and
-	// held frames died with both processes.
+	// Uncountable is the number of frames that were lost and not counted when control was killed while
+	// it replaced an engine: the engine's drop counters and held frames died with both processes.
 	Uncountable int64  `json:"uncountable"`
 	Again       uint64 `json:"again"`
 	Bad         int    `json:"bad"`
 	Wrong       int64  `json:"wrong"`
 
-	// Part is what the bystanders got of what they asked for, without the time of the storm's own events; see
-	// fair.go. Wanted is the number of frames that they asked for.
+	// Part is what the bystanders got of what they asked for, outside of the storm's own kills, moves
+	// and stalls; see fair.go. Wanted is the number of frames that they asked for.
 	Part   float64 `json:"part"`
 	Wanted uint64  `json:"wanted"`
 
-	Restarts uint64 `json:"engines_replaced"` // number of replaced engines, the killed ones included
-	// Unkilled is the part of Restarts that the storm did not kill: engines that hung or ended in an attack.
-	// Timeline says why.
+	Restarts uint64 `json:"engines_replaced"` // number of replaced engines, including killed ones
+	// Unkilled is how many of them the storm did not kill: engines that hung or ended in an attack.
+	// Timeline has the reasons.
 	Unkilled uint64     `json:"engines_replaced_by_control"`
 	Timeline []incident `json:"timeline,omitempty"`
-	PauseMS  float64    `json:"pause_ms"` // longest pause without a kill or a move
+	PauseMS  float64    `json:"pause_ms"` // longest pause without a kill, move or stall
 	// KilledMS has the longest pause by event: a kill of the engine, of control or of both, a move, an
-	// upgrade, a stall of control. The pause of a stall of the whole switch is without the time for which
-	// the storm stopped the switch.
+	// upgrade, a stall. From the pause of a stall of both processes, the time for which the storm
+	// stopped them is subtracted.
 	KilledMS  map[string]float64 `json:"killed_ms"`
 	MachineMS float64            `json:"machine_ms"`
 	Control   [2]usage           `json:"control"`
 	Engine    [2]usage           `json:"engine"`
-	Memory    int64              `json:"memory"` // memory in bytes of the switch's larger process after the storm
+	Memory    int64              `json:"memory"` // memory in bytes of the larger of both processes after the storm
 	Faults    []string           `json:"faults,omitempty"`
 }
 
@@ -93,35 +91,35 @@ type storming struct {
 	*site
 	rng  *rand.Rand
 	list []*attack
-	seen map[string]uint64 // drop counters of the bystanders' ports at the last refresh, by port and reason
-	// txDrops is the part of the sum of r.Drops that was counted at transmit queues.
+	seen map[string]uint64 // drop counters of the bystanders' ports at the last refresh
+	// txDrops is the sum of the drops in r.Drops that happened when the switch sent to a bystander.
 	txDrops int64
-	reset   bool   // a drop counter has begun again since the storm last cleared this
+	reset   bool   // a drop counter has restarted at 0 since this was last cleared
 	last    uint64 // number of replaced engines at the last refresh
 	stop    chan struct{}
-	// settled is the sum of lost frames at the last call of settle.
+	// settled has the counts at the last call of settle.
 	settled balance
 	audit   audit
-	// ports is the number of ports that are not attackers' ports.
+	// ports is the number of ports without the attackers' ports.
 	ports int
-	// pause is the bystanders' pause during the last kill, move, stall or upgrade.
+	// pause is the bystanders' longest pause in the last kill, move, stall or upgrade.
 	pause      time.Duration
 	machine    *machine // nil: not measured
 	begun      time.Time
 	controlLog controlLog
-	lastDemand demand // of the bystanders at the end of the last event
-	moved      uint64 // frames that they found outside of events
+	lastDemand demand // of the bystanders, at the end of the last step or event
+	moved      uint64 // frames that the bystanders got outside of events
 
 	mu   sync.Mutex
-	busy map[string]bool // names of the attacks in progress
+	busy map[string]bool // attacks in progress, by name
 	r    stormResult
 }
 
-// balance has the bystanders' lost frames and the counted ones since the start.
+// balance has numbers of the bystanders' frames since the start.
 type balance struct {
 	lost    int64
-	counted int64 // see storming.counted
-	txDrops int64 // drops at the bystanders' transmit queues, attackers' frames included
+	counted int64 // lost frames that were counted, see storming.counted
+	txDrops int64 // drops when the switch sent to a bystander, including attackers' frames
 }
 
 func runStorm(d time.Duration, seed uint64, list []*attack) (ok bool, err error) {
@@ -246,7 +244,7 @@ func (w *storming) step() {
 	}
 }
 
-// noteDemand counts what the bystanders have asked for and found since the last event.
+// noteDemand adds what the bystanders have asked for and got since the last event or step.
 func (w *storming) noteDemand() {
 	now := w.stream.demandSoFar()
 	w.r.Wanted += now.wanted - w.lastDemand.wanted
@@ -254,8 +252,8 @@ func (w *storming) noteDemand() {
 	w.lastDemand = now
 }
 
-// noteStep ends a step, in which number engines have ended. pause is the bystanders' longest pause before the
-// step's event, and delay the longest delay of a timer.
+// noteStep ends a step in which "number" engines have ended. pause is the bystanders' longest pause
+// before the step's event, and delay is the longest delay of a timer.
 func (w *storming) noteStep(event string, oldProcesses processes, number uint64, pause, delay time.Duration) {
 	if event != "" {
 		w.lastDemand, pause, delay = w.stream.demandSoFar(), w.pause, w.machine.lately()
@@ -264,7 +262,8 @@ func (w *storming) noteStep(event string, oldProcesses processes, number uint64,
 	w.noteIncident(&incident{Event: event, PauseMS: ms(pause), MachineMS: ms(delay)}, oldProcesses, unkilled > 0)
 }
 
-// countUnkilled counts engines that have ended in a step, without the one that its event killed.
+// countUnkilled returns and counts the engines that have ended in a step, without the one that its event
+// killed.
 func (w *storming) countUnkilled(event string, number uint64) (unkilled uint64) {
 	if unkilled = number; event == "kill of engine" && number > 0 {
 		unkilled--
@@ -294,7 +293,7 @@ func (w *storming) fault(format string, args ...any) {
 	w.r.Faults = append(w.r.Faults, fmt.Sprintf(format, args...))
 }
 
-// changeFlow adds or deletes a flow that does not change the path of any frame.
+// changeFlow adds or deletes a flow. No frame's path changes by it.
 func (w *storming) changeFlow() {
 	match := fmt.Sprintf("in_port=a,udp,tp_src=%d", 1024+w.rng.IntN(16))
 	out := "b"
@@ -309,8 +308,8 @@ func (w *storming) changeFlow() {
 	w.r.Flows++
 }
 
-// kill kills the engine, the control process or both, and waits until the bystanders
-// receive frames again.
+// kill kills the engine, the control process or both. It waits until the bystanders receive frames
+// again.
 func (w *storming) kill(processes string) error {
 	w.r.Kills[processes]++
 	var err error
@@ -318,7 +317,7 @@ func (w *storming) kill(processes string) error {
 	case "engine":
 		if pid := w.daemon.EnginePID(); pid != 0 {
 			w.daemon.KillEngine()
-			for w.daemon.EnginePID() == pid { // a dying worker forwards frames for a moment
+			for w.daemon.EnginePID() == pid { // until it is dead, the worker may forward more frames
 				time.Sleep(100 * time.Microsecond)
 			}
 		}
@@ -327,8 +326,8 @@ func (w *storming) kill(processes string) error {
 			return err
 		}
 		err = w.restartControl()
-	// no frame may be in flight or held: held frames and drop counters are lost with
-	// both processes
+	// no frame may be in flight or held, because held frames and drop counters are lost with both
+	// processes
 	case "both":
 		err = w.stream.whenStill(w.heldFrames, func() error {
 			if err := w.refresh(); err != nil {
@@ -344,7 +343,7 @@ func (w *storming) kill(processes string) error {
 			w.last = 0
 			return w.attachBystanders((*vhosttest.FrontEnd).AttachAgain)
 		})
-		if errors.Is(err, errBusy) { // an engine is being replaced, and holds frames
+		if errors.Is(err, errBusy) { // no kill: the switch holds frames while it replaces an engine
 			w.r.Kills[processes]--
 			err = nil
 		}
@@ -359,17 +358,17 @@ func (w *storming) kill(processes string) error {
 	return nil
 }
 
-// notePause records the longest gap between the bystanders' frames since the last call of
-// watch. stopped is the part of it in which the storm itself had stopped the switch.
+// notePause records the longest gap between the bystanders' frames since the last call of watch. stopped
+// is the part of the gap for which the storm itself stopped the switch.
 func (w *storming) notePause(event string, stopped time.Duration) {
 	w.pause = max(w.stream.longest()-stopped, 0)
 	w.r.KilledMS[event] = max(w.r.KilledMS[event], ms(w.pause))
 	w.stream.watch()
 }
 
-// restartControl kills the control process and starts another. If an engine is being
-// replaced meanwhile, both processes are dead: the bystanders' sessions, the engine's drop
-// counters and the frames that it held die with them.
+// restartControl kills control and starts it again. If control was replacing an engine, both processes
+// are dead then. The bystanders' sessions, the engine's drop counters and its held frames are lost with
+// them.
 func (w *storming) restartControl() error {
 	engine := w.daemon.EnginePID()
 	w.daemon.Control().Kill()
@@ -394,15 +393,14 @@ func (w *storming) restartControl() error {
 	return nil
 }
 
-// move detaches a bystander and attaches it again at the same ring positions, as a
-// migration does.
+// move detaches a bystander and attaches it again at the same ring positions, as a live migration does.
 func (w *storming) move(i int) error {
 	w.r.Moves++
 	name, g := []string{"a", "b"}[i], w.load.Guests[i]
 	err := w.stream.do(func() error {
 		for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
 			if _, err := w.fronts[i].Stop(q); err != nil {
-				return nil // no fault: the engine or the control process is being replaced
+				return nil // no fault: the switch replaces one of its processes now
 			}
 		}
 		w.fronts[i].Close()
@@ -422,8 +420,8 @@ func (w *storming) move(i int) error {
 	return nil
 }
 
-// stall stops control for a while, and the engine too if its process id is not 0, as a
-// busy or paused machine does.
+// stall stops control for a while, as a busy or paused machine does. It also stops the engine if the
+// process ID "engine" is not 0.
 func (w *storming) stall(engine int, d time.Duration) error {
 	w.r.Stalls++
 	event, began := "stall of control", time.Now()
@@ -460,7 +458,7 @@ func (w *storming) refresh() error {
 				for reason, n := range p.Stats.RxDrops {
 					w.countDrops(p.Name+" "+reason, reason, n)
 				}
-				// A burst of frames that waited for control may exceed the receiver's ring.
+				// When control answers after a while, the waiting frames may exceed the receiver's ring.
 				for reason, n := range p.Stats.TxDropReasons {
 					w.txDrops += int64(w.countDrops(p.Name+" tx "+reason, reason, n))
 				}
@@ -477,9 +475,9 @@ func (w *storming) refresh() error {
 	}
 }
 
-// countDrops adds the increase of a drop counter since the last call to the report's drops of this reason,
-// and returns the increase. key identifies the counter, and n is its present value. If the control process
-// is killed while it replaces an engine, the counter restarts at 0.
+// countDrops adds the increase of a drop counter since the last call to r.Drops of this reason, and
+// returns the increase. key identifies the counter, and n is its present value. A counter restarts at 0
+// if control is killed while it replaces an engine.
 func (w *storming) countDrops(key, reason string, n uint64) (increase uint64) {
 	if n < w.seen[key] {
 		w.seen[key], w.reset = 0, true
@@ -490,7 +488,7 @@ func (w *storming) countDrops(key, reason string, n uint64) (increase uint64) {
 	return increase
 }
 
-// countUncountable counts lost frames whose drop counters died with control.
+// countUncountable counts the lost frames whose drop counters died with both processes.
 func (w *storming) countUncountable() error {
 	t := w.stream.countStill(w.heldFrames)
 	if err := w.refresh(); err != nil {
@@ -502,17 +500,17 @@ func (w *storming) countUncountable() error {
 	return nil
 }
 
-// missing returns the number of frames that were lost since the last call of settle, less
-// those counted at their receipt. txDrops is the number of drops at the bystanders'
-// transmit queues meanwhile, attackers' frames included.
+// missing returns the number of frames lost since the last call of settle, less those that the switch
+// has counted when it received them. txDrops is the number of drops since then when the switch sent to a
+// bystander, including attackers' frames.
 func (w *storming) missing(lost int64) (missing, txDrops int64) {
 	return lost - w.settled.lost - (w.counted() - w.settled.counted), w.txDrops - w.settled.txDrops
 }
 
-// settle checks that the switch has counted all frames that were lost since the last
-// call of settle. No frame may be in flight, and the drop counters are fresh. Drops at
-// transmit queues explain at most as many losses as there were since the last call. So
-// earlier frames of attackers hide no loss.
+// settle checks that the switch has counted all frames that were lost since the last call of settle.
+// When it is called, no frame may be in flight, and the drop counters must be fresh. It accepts a drop
+// when the switch sends as the cause of one lost frame, if the drop happened since the last call. So
+// attackers' frames that were dropped earlier hide no loss.
 func (w *storming) settle(lost int64) {
 	missing, txDrops := w.missing(lost)
 	if missing > txDrops {
@@ -523,8 +521,8 @@ func (w *storming) settle(lost int64) {
 	w.settled = balance{lost, w.counted(), w.txDrops}
 }
 
-// counted returns the number of the bystanders' frames that were counted as dropped at
-// their receipt since the start, and of those whose counters died.
+// counted returns how many of the bystanders' frames were dropped and counted when the switch received
+// them, or were lost with their counters, since the start.
 func (w *storming) counted() int64 {
 	total := w.r.Uncountable - w.txDrops
 	for _, n := range w.r.Drops {
@@ -556,8 +554,7 @@ func (w *storming) player(rng *rand.Rand) {
 	}
 }
 
-// play plays an attack for the time d. A failed repeat is no fault, because a kill
-// may have caused it.
+// play plays an attack for the time d. A failed repeat is no fault, because a kill may be the cause.
 func (w *storming) play(a *attack, d time.Duration, seed uint64) {
 	p := newPlay(w.site, a, seed)
 	broken := 0
@@ -607,7 +604,7 @@ func (w *storming) end() {
 		if show, err := w.client.Show(); err == nil {
 			left.Control[1], left.Engine[1] = usageOf(show.PID), usageOf(show.EnginePID)
 		}
-		// The memory limit of a storm is mostMemory, so the check by leaks is off.
+		// without their growth, because the limit of a storm's memory is mostMemory
 		for _, u := range []*[2]usage{&left.Control, &left.Engine} {
 			r.Memory = max(r.Memory, u[1].Bytes)
 			u[1].Bytes = min(u[1].Bytes, u[0].Bytes)

@@ -13,21 +13,21 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// leastGap is the shortest recorded gap.
+// leastGap is the shortest time without a frame that is recorded as a gap.
 const leastGap = time.Millisecond
 
-// gap is a period in which no frame arrived.
+// gap is a period in which no frame arrived at the two guests.
 type gap struct {
 	from, to time.Time
-	own      time.Duration // part of the gap in which the load generator's loop did not run
+	own      time.Duration // part of the gap in which this program's loop did not run
 }
 
 // streamConfig configures the loop of a stream.
 type streamConfig struct {
 	core   int           // core on which the loop runs; -1: any core
-	rounds int           // steps of every guest between two clock readings
-	rest   time.Duration // sleep after this many steps; 0: none
-	paced  bool          // a guest takes at most pacedFrames in a step
+	rounds int           // steps of each guest between two readings of the clock
+	rest   time.Duration // sleep after a round; 0: none
+	paced  bool          // a guest takes at most pacedFrames frames in a step
 }
 
 // stream runs a checked load between two guests, and records gaps in which no frame
@@ -40,13 +40,13 @@ type stream struct {
 	mu          sync.Mutex
 	load        *vhosttest.Load
 	gaps        []gap                // gaps since the last call of watch
-	ownGap      time.Duration        // time since the last frame in which the loop did not run
+	ownGap      time.Duration        // time since the last frame for which the loop did not run
 	lastArrival time.Time            // time of the last arrival of a frame
 	bad         int                  // number of bad frames since the start
 	base        vhosttest.LoadTotals // totals of the load at the last call of beginStill
 	baseBad     int                  // number of bad frames at the last call of beginStill
-	lostBefore  int64                // number of lost frames after the last rest
-	demand      demand               // since the start
+	lostBefore  int64                // number of lost frames at the end of the last rest
+	demand      demand               // what the guests asked for and got since the start
 }
 
 // startStream starts a goroutine that runs the load until end is called.
@@ -54,7 +54,7 @@ func startStream(l *vhosttest.Load, c streamConfig) *stream {
 	s := &stream{config: c, load: l, stop: make(chan struct{}), ended: make(chan struct{}), lastArrival: time.Now()}
 	go func() {
 		defer close(s.ended)
-		runtime.LockOSThread() // without UnlockOSThread, the thread ends with its goroutine
+		runtime.LockOSThread() // the pinned thread ends with its goroutine, because it is never unlocked
 		if c.core >= 0 {
 			if err := cpu.Pin(c.core); err != nil {
 				log.Print(err)
@@ -101,8 +101,8 @@ func (s *stream) run() {
 	}
 }
 
-// note records one round of the loop. begun is its start, now its end. arrived reports
-// whether a frame has arrived. The caller holds the lock.
+// note records one round of the loop. begun is the end of the round before. arrived reports whether a
+// frame has arrived. The caller holds s.mu.
 func (s *stream) note(arrived bool, begun, now time.Time) {
 	stood := now.Sub(begun)
 	if stood > leastGap {
@@ -117,15 +117,15 @@ func (s *stream) note(arrived bool, begun, now time.Time) {
 	s.lastArrival, s.ownGap = now, 0
 }
 
-// watch deletes the recorded gaps.
+// watch forgets the gaps so far.
 func (s *stream) watch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gaps = s.gaps[:0]
 }
 
-// longest returns the longest gap since watch, without the time in which the loop did
-// not run.
+// longest returns the longest gap since the last call of watch. The time in which the loop did not run
+// is subtracted.
 func (s *stream) longest() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,27 +136,26 @@ func (s *stream) longest() time.Duration {
 	return longest
 }
 
-// totals returns the totals of the load. Frames in flight may count as lost.
+// totals returns the totals of the load. They may include frames in flight among the lost ones.
 func (s *stream) totals() vhosttest.LoadTotals {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.load.Totals()
 }
 
-// do calls f while the loop is stopped. f may use the guests. Frames may be in
-// flight.
+// do calls f while the loop is stopped, so that f may use the guests. Frames may be in flight.
 func (s *stream) do(f func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return f()
 }
 
-// errBusy means that frames have been in flight for longer than stalled.
+// errBusy means that frames were still in flight after the time "stalled".
 var errBusy = errors.New("frames are in flight")
 
-// whenStill is like do, but calls f when no frame is in flight. It waits until countHeld,
-// the number of frames that the switch holds, returns 0. The guests send nothing while
-// f runs. If whenStill returns errBusy, it has not called f.
+// whenStill calls f like do, but when no frame is in flight and countHeld returns 0. countHeld returns
+// the number of frames that the switch holds. The guests send nothing while f runs. If whenStill returns
+// errBusy, it has not called f.
 func (s *stream) whenStill(countHeld func() int, f func() error) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,13 +167,12 @@ func (s *stream) whenStill(countHeld func() int, f func() error) (err error) {
 	return err
 }
 
-// counted returns the numbers of frames since beginStill. It is for the function f of do or
-// whenStill. In whenStill, the numbers are exact.
+// counted returns the numbers of frames since beginStill. The functions f of do and whenStill may call
+// it. In whenStill, the numbers are exact.
 func (s *stream) counted() streamCounts { return s.since(s.load.Totals()) }
 
-// beginStill waits until no frame is in flight and countHeld, the number of frames that the
-// switch holds, returns 0. Then it starts a measurement: countStill and end ignore earlier
-// frames.
+// beginStill waits until no frame is in flight and countHeld returns 0. countHeld returns the number of
+// frames that the switch holds. The counts of countStill and end then start at 0.
 func (s *stream) beginStill(countHeld func() int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -184,12 +182,12 @@ func (s *stream) beginStill(countHeld func() int) {
 
 // streamCounts has numbers of frames since beginStill.
 type streamCounts struct {
-	vhosttest.LoadTotals     // Lost includes frames that the guests sent again
+	vhosttest.LoadTotals     // Lost includes frames that the guests have sent again
 	Bad                  int // number of frames with wrong contents
 }
 
-// countStill waits until no frame is in flight and countHeld, the number of frames that the
-// switch holds, returns 0. It returns the numbers of frames since beginStill.
+// countStill waits until no frame is in flight and countHeld returns 0. countHeld returns the number of
+// frames that the switch holds. countStill returns the numbers of frames since beginStill.
 func (s *stream) countStill(countHeld func() int) streamCounts {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,24 +212,24 @@ func (s *stream) since(t vhosttest.LoadTotals) streamCounts {
 }
 
 const (
-	// quiet is the time without an arrival after which no frame is in flight, if none is missing.
+	// quiet is the time without an arrival after which no frame is in flight, if no frame is missing.
 	quiet = 50 * time.Millisecond
-	// missed is this time if frames are missing. The worker returns buffers before it publishes their frames
-	// to the receiver. A machine that takes its core away in between for more than quiet made all 64 frames of
-	// the load look lost.
+	// missed is the same time if frames are missing. The worker returns a buffer before it publishes the
+	// frame to the receiver. If the machine takes the worker's core away in between for longer than
+	// quiet, all 64 frames of the load look lost.
 	missed = 300 * time.Millisecond
-	// stalled is the time limit for a switch that returns no buffers.
+	// stalled limits the wait for a switch that returns no buffers.
 	stalled = 5 * time.Second
 )
 
-// rest stops sending, and waits until no frame is in flight and the switch has returned
-// all buffers. It returns the totals, which are exact then. The caller holds the lock.
+// rest stops sending, and waits until no frame is in flight and the switch has returned all buffers. It
+// returns the totals, which are exact then. The caller holds s.mu.
 func (s *stream) rest(countHeld func() int) vhosttest.LoadTotals {
 	return s.restThen(countHeld, func(bool) {})
 }
 
-// restThen does the same as rest, and calls f before the guests send again. The
-// argument calm of f is false if frames are still in flight.
+// restThen does the work of rest, and calls f before the guests send again. calm is false if frames are
+// still in flight.
 func (s *stream) restThen(countHeld func() int, f func(calm bool)) vhosttest.LoadTotals {
 	last, returned := time.Now(), false
 	t, bad := s.load.Rest(func(received int) bool {
@@ -247,7 +245,7 @@ func (s *stream) restThen(countHeld func() int, f func(calm bool)) vhosttest.Loa
 			return false
 		}
 		if s.load.Unreturned() == 0 && (countHeld == nil || countHeld() == 0) {
-			returned = true // the next round receives frames that were held before countHeld
+			returned = true // one more round receives frames that the switch delivered before countHeld
 			return false
 		}
 		if still < stalled {

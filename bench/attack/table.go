@@ -6,7 +6,7 @@ import "weft/vhost/vhosttest"
 
 var guestOptions = vhosttest.Options{Num: 1024}
 
-// attacks has all attacks that the program can play.
+// attacks has all attacks of the program, in the order in which they are played.
 var attacks = func() []*attack {
 	var attacks []*attack
 	for _, list := range [][]*attack{frontEndAttacks(), chainAttacks(), holeAttacks(), sharedAttacks(), guestAttacks(), spoofAttacks(), ftpAttacks(), fairAttacks(), neighbourAttacks(), netlinkAttacks(), peerAttacks(), clientAttacks(), openflowAttacks(), centralAttacks()} {

@@ -14,8 +14,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// In this file, the attacker's memory is a FUSE file whose pages are never served. A
-// thread that touches a page waits until the file system ends (linux/fuse.h).
+// This file has attacks with memory in a FUSE file whose pages are never served. A thread that accesses
+// a page waits until the file system ends (linux/fuse.h).
 
 // FUSE request numbers (linux/fuse.h).
 const (
@@ -30,8 +30,8 @@ const (
 
 const unservedSize = 64 << 20
 
-// unserved is a FUSE file system with one file. Only the thread that mounted it sees
-// the mount.
+// unserved is a FUSE file system with one file. It is mounted in a mount namespace of a thread of its
+// own.
 type unserved struct {
 	dev   int
 	file  *os.File
@@ -48,7 +48,7 @@ func mountUnserved() (*unserved, error) {
 	go u.serve()
 	mounted := make(chan error)
 	go func() {
-		runtime.LockOSThread() // the mount ends with this thread's mount namespace
+		runtime.LockOSThread() // the thread ends with the goroutine, and the mount with the thread's namespace
 		mounted <- u.mount()
 	}()
 	if err := <-mounted; err != nil {
@@ -58,8 +58,8 @@ func mountUnserved() (*unserved, error) {
 	return u, nil
 }
 
-// mount mounts the file system on /mnt in a new mount namespace of the calling
-// thread, and opens the file.
+// mount mounts the file system on /mnt in a new mount namespace of the calling thread, and opens the
+// file.
 func (u *unserved) mount() error {
 	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
 		return fmt.Errorf("unshare: %w", err)
@@ -79,8 +79,8 @@ func (u *unserved) mount() error {
 	return u.refuseFlush(fd)
 }
 
-// refuseFlush makes the kernel stop sending FUSE flushes. With flushes, a fork would
-// deadlock: the child's close would wait for the server, which runs in this process.
+// refuseFlush makes the kernel send no more FUSE flushes. They could deadlock a fork of this program:
+// the child's close would wait for a flush that this process, the FUSE server, must answer.
 func (u *unserved) refuseFlush(fd int) error {
 	dup, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -89,7 +89,7 @@ func (u *unserved) refuseFlush(fd int) error {
 	return unix.Close(dup)
 }
 
-// close ends the file system. Threads that wait for a page receive SIGBUS.
+// close ends the file system. Threads that wait for a page then get SIGBUS.
 func (u *unserved) close() {
 	close(u.stop)
 	<-u.ended
@@ -147,7 +147,7 @@ func (u *unserved) answer(request []byte) {
 		u.reply(unique, -int32(unix.ENOSYS), nil) // ENOSYS: the kernel sends no more flush requests
 	case fuseRelease:
 		u.reply(unique, 0, nil)
-	case fuseRead: // reads are never answered
+	case fuseRead: // never answered: the reader waits
 	default:
 		u.reply(unique, -int32(unix.ENOSYS), nil)
 	}
@@ -191,8 +191,8 @@ func unservedSetup(p *play) error {
 	return echoPort()(p)
 }
 
-// unservedMemory passes the FUSE file to the switch as guest memory, as migration log
-// or as in-flight buffer.
+// unservedMemory passes the FUSE file to the switch in turn as guest memory, as migration log and as
+// in-flight buffer.
 func unservedMemory(p *play) error {
 	return p.negotiated(func(g *vhosttest.Guest, f *vhosttest.FrontEnd) error {
 		fd := int(p.vars["file"].(*os.File).Fd())
@@ -209,7 +209,7 @@ func unservedMemory(p *play) error {
 			return ignoreClosed(err)
 		}
 		if f.StartQueues(g, (*vhosttest.Queue).Start) != nil {
-			return nil // no fault: the switch closed the connection
+			return nil // no fault: the switch has closed the connection
 		}
 		held := &guest{Guest: g, front: f, play: p}
 		for !p.expired() && !held.disconnected(50*1e6) {
