@@ -17,12 +17,12 @@ import (
 
 func TestMain(m *testing.M) { lab.Main(m) }
 
-// testSeconds is the length of one attack in a test, in seconds. The attack is played once
-// more before the measurement, for at most the same time.
+// testSeconds is the length of each attack in a test, in seconds. Before the measurement, each attack is
+// played once more, for at most the same time.
 const testSeconds = 0.2
 
-// rowSeconds returns the length of each attack of TestAttacks: testSeconds, unless the option
-// -seconds is given, as make test-long does.
+// rowSeconds returns the length of each attack of TestAttacks in seconds: testSeconds, or the value of
+// the option -seconds, which make test-long gives.
 func rowSeconds() float64 {
 	length := testSeconds
 	flag.Visit(func(f *flag.Flag) {
@@ -33,10 +33,10 @@ func rowSeconds() float64 {
 	return length
 }
 
-// No attack by a front end, a guest, a peer or an API client harms others. The
-// bystanders' frames arrive unchanged, every lost frame is counted, the API answers, new
-// guests attach, and neither process leaks memory or descriptors. The time limits are
-// wide, because other work may slow the machine down during a test.
+// No attack by a front end, a guest, a peer or a client harms others. The frames of the bystanders (two
+// guests) arrive unchanged, every lost frame is counted, the API answers, new guests attach, and neither
+// process leaks memory or descriptors. The time limits are wide, because other work may slow the machine
+// down during a test.
 func TestAttacks(t *testing.T) {
 	testnet.NeedsRoot(t, "makes network namespaces")
 	c := runConfig{seconds: rowSeconds(), limits: safetyNet, seed: 1}
@@ -52,8 +52,8 @@ func TestAttacks(t *testing.T) {
 	}
 }
 
-// A stolen address diverts a bystander's frame to the attacker. The judge (the check of
-// the measurements) reports no uncounted loss for this frame.
+// If an attacker steals a MAC address, the switch sends it a bystander's frame. The judge of the
+// measurements does not report this frame as an uncounted loss.
 func TestHeardFramesAreNotUncounted(t *testing.T) {
 	testnet.NeedsRoot(t, "makes network namespaces")
 	theft := &attack{name: "theft", mayLose: "what the thief hears", hears: true, setup: member(), play: stealOnce}
@@ -71,8 +71,8 @@ func TestHeardFramesAreNotUncounted(t *testing.T) {
 	}
 }
 
-// stealOnce steals the MAC address of the silent bystander a, once before the
-// measurement and once during it. Bystander b then sends to this address.
+// stealOnce steals the MAC address of bystander a, which sends nothing, once before the measurement and
+// once during it. Bystander b then sends a frame to this address.
 func stealOnce(p *play) error {
 	if p.repeats > 0 {
 		time.Sleep(time.Millisecond)
@@ -80,7 +80,7 @@ func stealOnce(p *play) error {
 	}
 	s, g := p.site, p.own("guest")
 	err := s.stream.do(func() error {
-		p.stepWhileFrames(0) // bystander b now holds every frame of the load
+		p.stepWhileFrames(0) // bystander b now has all frames of the load
 		frame := make([]byte, 64)
 		for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 			if at, err := s.portOf(vhosttest.LoadMAC(0)); err != nil || at == p.name {
@@ -95,8 +95,8 @@ func stealOnce(p *play) error {
 			g.send(asBystander(0)(p, frame))
 			g.flush()
 		}
-		// After a change of flows has returned, no worker uses the old port of the
-		// address any more.
+		// After a change of flows has returned, no worker sends frames for the address to its old port
+		// any more.
 		thefts, _ := p.vars["thefts"].(int)
 		p.vars["thefts"] = thefts + 1
 		if err := p.flow(fmt.Sprintf("priority=%d,in_port=%s,actions=drop", thefts+1, newcomerPort)); err != nil {
@@ -108,7 +108,7 @@ func stealOnce(p *play) error {
 	if err != nil {
 		return err
 	}
-	// Bystander a sends new frames. The switch learns the address at port a again.
+	// Bystander a sends again, so that the switch learns its address at port a.
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if at, err := s.portOf(vhosttest.LoadMAC(0)); err != nil {
 			return err
@@ -119,7 +119,7 @@ func stealOnce(p *play) error {
 	return errors.New("the address does not come back")
 }
 
-// stepWhileFrames runs one bystander until 20 ms pass without a frame.
+// stepWhileFrames lets one bystander receive and send until it gets no frame for 20 ms.
 func (p *play) stepWhileFrames(guest int) {
 	load := p.site.load
 	for last := time.Now(); time.Since(last) < 20*time.Millisecond || load.Unreturned() > 0 || p.heldFrames() > 0; time.Sleep(100 * time.Microsecond) {
@@ -139,7 +139,7 @@ func (s *site) portOf(mac [6]byte) (string, error) {
 	return "", err
 }
 
-// Every attack has a unique name, names its attacker and describes its method.
+// Every attack has a unique name, and names its attacker and what it does.
 func TestAttacksSayWhatTheyDo(t *testing.T) {
 	seen := map[string]bool{}
 	for _, a := range attacks {
@@ -150,7 +150,7 @@ func TestAttacksSayWhatTheyDo(t *testing.T) {
 	}
 }
 
-// row.judge finds every kind of fault in bad measurements, and no fault in good ones.
+// row.judge finds each kind of fault in bad measurements, and none in good ones.
 func TestJudge(t *testing.T) {
 	good := row{Repeats: 1000, Answers: 10, PauseMS: 40, MachineMS: 1, APIMS: 5, Part: 0.8}
 	c := runConfig{repeats: 1000, limits: promised}

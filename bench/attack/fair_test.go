@@ -8,13 +8,14 @@ import (
 	"time"
 )
 
-// Greedy bystanders get their fair share if they get all that they ask for, or their equal part of the time.
+// The part of greedy bystanders is 1 if they get all that they ask for, or their equal share of the
+// time.
 func TestFairShare(t *testing.T) {
 	const second = time.Second
 	baseline := &partSample{demand: demand{cpu: second, moved: 1000}}
 	for _, v := range []struct {
 		name   string
-		cpu    time.Duration // of two seconds
+		cpu    time.Duration // CPU time of the loop, in two seconds
 		moved  uint64
 		ports  map[string]time.Duration
 		number int
@@ -35,7 +36,8 @@ func TestFairShare(t *testing.T) {
 	}
 }
 
-// A paced bystander asks for the same number of frames in each round, and a greedy one for no number.
+// In each round, a paced bystander asks for the same number of frames. For a greedy one, no number is
+// counted.
 func TestDemand(t *testing.T) {
 	var paced, greedy demand
 	for _, frames := range []int{2 * pacedRounds * pacedFrames, 0, 3} {

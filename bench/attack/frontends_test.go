@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// relent ends even while another thread makes the eventfd blocking: an earlier version
-// blocked for an hour.
+// relent returns even if another thread makes the eventfd blocking meanwhile. (An earlier version
+// blocked for an hour.)
 func TestRelentEnds(t *testing.T) {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {

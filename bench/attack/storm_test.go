@@ -11,8 +11,8 @@ import (
 	"weft/internal/testnet"
 )
 
-// The frames that an engine holds when it is killed are lost. The switch counts these
-// frames, so a storm reports no uncounted loss.
+// If an engine is killed while it holds frames, these frames are lost. The switch counts them, so a
+// storm reports no uncounted loss.
 func TestFramesHeldByAKilledEngineAreCounted(t *testing.T) {
 	inStorm(t, func(w *storming) {
 		w.holdAll(w.daemon.KillEngine)
@@ -23,11 +23,11 @@ func TestFramesHeldByAKilledEngineAreCounted(t *testing.T) {
 	})
 }
 
-// The frames that an engine holds when it is killed right before control are lost, and
-// their counters too. The storm reports them as uncountable.
+// If the engine and then control are killed while the engine holds frames, these frames and their
+// counters are lost. The storm reports them as uncountable.
 func TestFramesHeldWhenBothDieAreUncountable(t *testing.T) {
 	inStorm(t, func(w *storming) {
-		w.holdAll(w.daemon.KillEngine) // control is stopped, and does not replace the engine
+		w.holdAll(w.daemon.KillEngine) // control is stopped, so that it does not replace the engine
 		if err := w.restartControl(); err != nil {
 			t.Fatal(err)
 		}
@@ -37,8 +37,8 @@ func TestFramesHeldWhenBothDieAreUncountable(t *testing.T) {
 	})
 }
 
-// A storm kills both processes only when the switch holds no frame of the bystanders,
-// because held frames and drop counters die with both processes.
+// A storm kills both processes only when the switch holds no frame of the bystanders, because held
+// frames and drop counters die with the two processes.
 func TestKillOfBothWaitsForHeldFrames(t *testing.T) {
 	inStorm(t, func(w *storming) {
 		w.holdAll(func() {})
@@ -50,7 +50,7 @@ func TestKillOfBothWaitsForHeldFrames(t *testing.T) {
 	})
 }
 
-// A frame that the switch delivers while the stream asks for held frames is not lost.
+// A frame is not lost if the switch delivers it while the stream counts the held frames.
 func TestFramesDeliveredDuringCountAreNotLost(t *testing.T) {
 	inStorm(t, func(w *storming) {
 		w.holdAll(func() {})
@@ -97,12 +97,12 @@ func inStorm(t *testing.T, f func(w *storming)) {
 	}
 }
 
-// holdAll makes the engine hold all frames of the bystanders. It removes the megaflows
-// of these frames and stops control, which answers cache misses. It calls whileHeld
-// before the bystanders send further frames. The caller lets control continue.
+// holdAll makes the engine hold all frames of the bystanders: it removes their megaflows and stops
+// control, which would answer the cache misses. It calls whileHeld before the bystanders send more
+// frames. The caller lets control continue.
 func (w *storming) holdAll(whileHeld func()) {
 	_ = w.stream.do(func() error {
-		// a frame that the worker has not looked up yet would be dropped as table-miss between the two changes
+		// the worker would drop a frame as table-miss that it looks up between the two changes
 		for end := time.Now().Add(patience); w.load.Unreturned() > 0 && time.Now().Before(end); {
 			time.Sleep(100 * time.Microsecond)
 		}
@@ -123,8 +123,8 @@ func (w *storming) holdAll(whileHeld func()) {
 	})
 }
 
-// All attacks together do not harm the bystanders, with kills and changes of flows, and
-// two workers. The command "attack -storm 1h" runs such a storm for an hour.
+// All attacks together, with kills, changes of flows and two workers, do not harm the bystanders. The
+// command "attack -storm 1h" runs such a storm for an hour.
 func TestShortStormWithTwoWorkers(t *testing.T) {
 	testnet.NeedsRoot(t, "makes network namespaces")
 	r, err := storms(5*time.Second, 1, attacks, 2)
@@ -137,7 +137,7 @@ func TestShortStormWithTwoWorkers(t *testing.T) {
 	}
 }
 
-// A storm counts the drops of a counter that restarts at 0.
+// If a drop counter restarts at 0, a storm adds its new value to the drops.
 func TestStormCountsDropsAfterAReset(t *testing.T) {
 	w := &storming{seen: map[string]uint64{}, r: stormResult{Drops: map[string]uint64{}}}
 	for _, n := range []uint64{320, 352, 32, 32, 96} {

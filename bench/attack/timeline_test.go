@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// The timeline has control's new lines about engines: no line twice, none of another log, none in part.
+// controlLog.since returns each new line about engines once. It returns no line of an earlier log, and
+// no incomplete line.
 func TestControlLogHasNewLinesAboutEngines(t *testing.T) {
 	const (
 		start = "time=1 level=INFO msg=\"engine started\" pid=7\n"
@@ -32,7 +33,8 @@ func TestControlLogHasNewLinesAboutEngines(t *testing.T) {
 	}
 }
 
-// A storm tells the engine that it kills from those that control replaces by itself.
+// A storm counts the engines that control replaces by itself, without the engine that the storm has
+// killed.
 func TestStormTellsReplacedEnginesFromKilledOnes(t *testing.T) {
 	for event, want := range map[string]uint64{"kill of engine": 1, "kill of control": 2, "move": 2, "": 2} {
 		w := &storming{}

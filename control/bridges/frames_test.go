@@ -14,21 +14,21 @@ import (
 	"weft/datapath"
 )
 
-// noWorkers are workers that ignore every command. They have no memory, so a capture may end after
-// the test.
+// noWorkers are workers that ignore every command. They have no memory, so a capture may end after the
+// test without harm.
 type noWorkers struct{ observe.Workers }
 
 func (noWorkers) Broadcast([]byte)           {}
 func (noWorkers) WaitApplied() error         { return nil }
 func (noWorkers) Shared() []*datapath.Shared { return nil }
 
-// noEngine is an observe.Engine.
+// noEngine is an observe.Engine with these workers.
 type noEngine struct{}
 
 func (noEngine) Hold() (observe.Workers, func()) { return noWorkers{}, func() {} }
 
-// A bridge gets its frames although a bridge of the same number, which it has replaced in one
-// transaction, is detached later.
+// A transaction replaces a bridge by another one with the same number. The new bridge still gets its
+// frames when the old one is detached later.
 func TestFramesOfReplacedBridge(t *testing.T) {
 	f, log := pipelinetest.New(t), slog.New(slog.DiscardHandler)
 	frames := NewFrames(&f.Configuration, f.P, observe.NewCaptures(noEngine{}, log), new(ofconn.Services), log)
@@ -40,7 +40,7 @@ func TestFramesOfReplacedBridge(t *testing.T) {
 		after = f.P.AddBridge(tx, 1, "br2")
 	})
 	frames.Set(after, true, false, false)
-	frames.Set(before, false, false, false) // its connections end
+	frames.Set(before, false, false, false) // the connections of the old bridge end
 	frames.Detach(before)
 	if frames.stop == nil {
 		t.Error("the frames of the new bridge have ended")

@@ -32,7 +32,8 @@ func group(t *testing.T, text string) openflow.GroupMod {
 	return mod
 }
 
-// A refused bundle names the refused change, and changes neither flows nor groups.
+// The error of a refused bundle has the index of the refused change. The bundle changes neither flows
+// nor groups.
 func TestRefusedBundle(t *testing.T) {
 	s, f, _ := testSwitch(t)
 	mod := group(t, "group_id=1,type=all,bucket=output:1")
@@ -48,14 +49,14 @@ func TestRefusedBundle(t *testing.T) {
 	}
 }
 
-// brokenStore saves no groups.
+// brokenStore is a store that cannot save groups.
 type brokenStore struct{ pipeline.Store }
 
 func (brokenStore) ReplaceGroups(tx *change.Tx, _, _ map[store.Key]string) {
 	tx.At(change.Save, brokenStore{}, func() error { return errors.New("no space") })
 }
 
-// A change that is in force but cannot be saved is logged. The peer gets no error.
+// If a change is in force but cannot be saved, this is logged, and the OpenFlow peer gets no error.
 func TestUnsavedChangeIsInForce(t *testing.T) {
 	s, f, log := testSwitch(t)
 	tx := f.Configuration.Begin()
@@ -74,7 +75,7 @@ func TestUnsavedChangeIsInForce(t *testing.T) {
 	}
 }
 
-// Eviction of all tables leaves out weft-central's table.
+// Setting the eviction of all tables does not change weft-central's table.
 func TestEvictionOfAllTables(t *testing.T) {
 	s, _, _ := testSwitch(t)
 	if err := s.SetEviction(openflow.TableAll, true); err != nil {

@@ -17,7 +17,7 @@ import (
 	"weft/datapath"
 )
 
-// fakeCaptures passes on the frames of a channel.
+// fakeCaptures is a Captures that takes the sampled frames from a channel.
 type fakeCaptures chan *datapath.Captured
 
 func (c fakeCaptures) Run(ctx context.Context, _ datapath.Capture, ready, _ func() error, handle func(*datapath.Captured, uint64) error) error {
@@ -49,8 +49,8 @@ func listen(t *testing.T) (*net.UDPConn, netip.AddrPort) {
 	return conn, conn.LocalAddr().(*net.UDPAddr).AddrPort()
 }
 
-// A sampled frame reaches the collectors of its exporter, of both kinds. An exporter that leaves
-// sends what it has.
+// A sampled frame reaches the collectors of its exporter, with IPFIX and sFlow. An exporter that is
+// removed sends what it has cached.
 func TestService(t *testing.T) {
 	ipfix, ipfixTarget := listen(t)
 	sflow, sflowTarget := listen(t)
@@ -100,7 +100,8 @@ func TestService(t *testing.T) {
 	}
 }
 
-// A collector that refuses messages is a problem of the exporter, and holds up no other.
+// If a collector refuses messages, the status of the exporter has the reason. Other collectors get their
+// messages.
 func TestCollectorProblems(t *testing.T) {
 	gone, target := listen(t)
 	gone.Close()

@@ -21,7 +21,7 @@ import (
 
 var noon = time.Date(2026, 11, 28, 12, 0, 0, 250_000_000, time.UTC)
 
-// frameOf returns a frame of layers, padded to size bytes.
+// frameOf serializes layers into a frame, and pads it to size bytes.
 func frameOf(t *testing.T, size int, list ...gopacket.SerializableLayer) []byte {
 	t.Helper()
 	b := gopacket.NewSerializeBuffer()
@@ -45,12 +45,12 @@ func sampleOf(frame []byte, probability uint32) *Sample {
 	return &Sample{Sampled: datapath.Sampled{Probability: probability, SampleTag: flowtable.SampleTag{Outputs: 1}}, InPort: 1, Len: len(frame), Data: frame}
 }
 
-// exporting is an exporter of IPFIX with a decoder behind it.
+// exporting is an IPFIX exporter whose messages go to a decoder.
 type exporting struct {
 	*ipfix
 	t *testing.T
 	d *flowexporttest.Decoder
-	// records are those decoded and not yet looked at.
+	// records are those that are decoded and that the test has not taken yet.
 	records []map[string][]byte
 	domains []uint32
 	fits    bool
@@ -109,7 +109,8 @@ func expect(t *testing.T, r map[string][]byte, name string, want any) {
 	}
 }
 
-// A record of a TCP segment has the elements of Open vSwitch's. One sample of four stands for four frames.
+// A record of a TCP segment has the elements that Open vSwitch writes. A sample with probability 1/4
+// counts as four frames.
 func TestRecordOfTCP(t *testing.T) {
 	e := newExporting(t, Config{Domain: 7})
 	s := sampleOf(tcpFrame(t, 200), math.MaxUint32/4)
@@ -129,7 +130,7 @@ func TestRecordOfTCP(t *testing.T) {
 	}
 }
 
-// Each kind of frame has the elements of its headers.
+// The record of each kind of frame has the elements for its headers.
 func TestShapes(t *testing.T) {
 	ip4 := func(p layers.IPProtocol) *layers.IPv4 {
 		return &layers.IPv4{Version: 4, TTL: 1, Protocol: p, SrcIP: []byte{10, 0, 0, 1}, DstIP: []byte{10, 0, 0, 2}}
@@ -189,8 +190,8 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// Frames of one flow are one record. Flows leave the cache at the active timeout, in their order,
-// or when there are too many; the rest leaves at the end.
+// The frames of one flow make one record. Flows leave the cache in order of age, at the active timeout
+// or when there are too many; the rest leaves when the exporter is closed.
 func TestFlowCache(t *testing.T) {
 	e := newExporting(t, Config{ActiveTimeout: 10 * time.Second, MaxFlows: 2})
 	frame := func(port layers.TCPPort, size int) *Sample {
@@ -227,7 +228,7 @@ func TestFlowCache(t *testing.T) {
 	check("1:5*2")
 	e.expire(noon.Add(12*time.Second), false, e.sent)
 	check("2:2*1")
-	e.fits = false // others have used up the room
+	e.fits = false // other exporters have filled the cache
 	if n := e.sample(frame(4, 100), noon.Add(13*time.Second)); n != 2 {
 		t.Errorf("%d flows evicted, want 2", n)
 	}
@@ -241,9 +242,9 @@ func TestFlowCache(t *testing.T) {
 	}
 }
 
-// Templates come before the first record of their shape in a domain, and again after the interval.
-// Records of one domain share messages; sequences count records. A set takes its domain from the
-// action.
+// A template is sent before the first record of its shape in a domain, and again after the interval.
+// Records of one domain share messages. Sequence numbers count records. With a collector set, the action
+// chooses the domain.
 func TestTemplatesAndDomains(t *testing.T) {
 	e := newExporting(t, Config{OfSet: true, TemplateInterval: time.Minute})
 	for i := range 20 {
@@ -258,7 +259,7 @@ func TestTemplatesAndDomains(t *testing.T) {
 	clear(e.d.Templates)
 	s := sampleOf(tcpFrame(t, 100), math.MaxUint32)
 	s.Domain = 5
-	e.sample(s, noon.Add(time.Minute)) // the decoder fails without the template
+	e.sample(s, noon.Add(time.Minute)) // the decoder needs the template, and fails without it
 	e.flush(e.sent)
 	for i := range uint32(maxDomains + 1) {
 		s := sampleOf(tcpFrame(t, 100), math.MaxUint32)

@@ -26,7 +26,7 @@ func decodeSFlow(t *testing.T, b []byte) *layers.SFlowDatagram {
 	return p.Layer(layers.LayerTypeSFlow).(*layers.SFlowDatagram)
 }
 
-// A flow sample has the frame's first bytes, its ports and the sampling rate, as gopacket reads them.
+// gopacket reads from a flow sample the frame's first bytes, its ports and the sampling rate.
 func TestFlowSamples(t *testing.T) {
 	e := newSFlow(&Config{Header: 61}, noon)
 	var sent [][]byte
@@ -64,7 +64,7 @@ func TestFlowSamples(t *testing.T) {
 	}
 }
 
-// Counter samples come at the polling interval. Many samples are several datagrams of at most
+// Counter samples are sent at the polling interval. Many samples are split over datagrams of at most
 // maxMessage bytes.
 func TestCounterSamples(t *testing.T) {
 	e := newSFlow(&Config{Polling: 10 * time.Second}, noon)

@@ -10,7 +10,7 @@ import (
 	"weft/openflow"
 )
 
-// TestCapabilities: the switch takes the flow that needs a capability if it says so, and
+// TestCapabilities: the switch accepts a flow that needs a capability if the capability is true, and
 // refuses it otherwise.
 func TestCapabilities(t *testing.T) {
 	flows := map[string]string{
@@ -32,7 +32,7 @@ func TestCapabilities(t *testing.T) {
 		"tnl_push_pop":         "actions=set_field:1.2.3.4->tun_dst,output:1",
 		"trunc":                "actions=output(port=1,max_len=100)",
 	}
-	// The capabilities in inside are properties of the engine, which no flow shows.
+	// No flow shows the capabilities in "inside", which are properties of the engine.
 	inside := []string{"add_mpls", "ct_timeout", "ct_zero_snat", "max_hash_alg", "max_vlan_headers", "sample_nesting", "ufid"}
 	for _, name := range slices.Sorted(maps.Keys(capabilities)) {
 		flow, shown := flows[name]

@@ -12,8 +12,8 @@ import (
 	"weft/api"
 )
 
-// A check names rows that the switch cannot do and columns without effect. Bridges have neither
-// controllers nor flows of their own while a script restores the flows.
+// A check reports rows that the switch cannot put into effect, and columns without effect. Bridges have
+// neither controllers nor flows of their own while a script restores the flows.
 func TestCheck(t *testing.T) {
 	rows := tables{
 		"Open_vSwitch": {"o": {"bridges": one(uuid("b"))}},

@@ -18,7 +18,7 @@ import (
 	"weft/api"
 )
 
-// Changes of an update2 apply to sets, maps and single atoms.
+// The changes in an update2 apply to sets, maps and single atoms.
 func TestUpdates(t *testing.T) {
 	s := &schema{}
 	if err := json.Unmarshal([]byte(`{"version":"8","tables":{"Bridge":{"columns":{
@@ -150,7 +150,8 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// fakeSwitch has bridges and ports without devices. It refuses words of broken.
+// fakeSwitch is a Switch with bridges and ports, but without devices. It refuses names that are in
+// "broken".
 type fakeSwitch struct {
 	bridges map[string]*api.Bridge
 	ports   map[string]*api.Port
@@ -245,7 +246,7 @@ func (f *fakeSwitch) Prefer(bridge, name string, number uint32) {
 
 func (f *fakeSwitch) Controllers(string) map[string]Controller { return nil }
 
-// fakeKernel routes everything through u0.
+// fakeKernel is a host whose routes all lead through u0.
 type fakeKernel struct{}
 
 func (fakeKernel) devices() map[string]device      { return nil }
@@ -253,8 +254,8 @@ func (fakeKernel) routeDevice(_ netip.Addr) string { return "u0" }
 func (fakeKernel) addressed(dev string) bool       { return dev == "underlay" }
 func (fakeKernel) setMTU(string, int) error        { return nil }
 
-// Tunnels leave by the device of the route to their remote. A remote that flows name may be
-// behind any bridge with addresses.
+// Tunnels leave through the device of the route to their remote. If flows choose the remotes, tunnels
+// may also leave through any bridge with addresses.
 func TestTunnelDevices(t *testing.T) {
 	c := &Client{kernel: fakeKernel{}}
 	m := model{bridges: []bridge{{name: "br0"}, {name: "bare"}, {name: "underlay"}}, ports: []port{{name: "p", bridge: "br0", words: []string{"type=tap"}}}}
@@ -264,14 +265,14 @@ func TestTunnelDevices(t *testing.T) {
 			t.Errorf("remote=%s: %q, expected %q", step.remote, got, step.want)
 		}
 	}
-	m.ports[0].bridge = "underlay" // a bridge is not the underlay of its own tunnels
+	m.ports[0].bridge = "underlay" // a bridge is no uplink of its own tunnels
 	if got := strings.Join(c.tunnelDevices(&m), " "); got != "u0" {
 		t.Errorf("a tunnel of the bridge itself: %q", got)
 	}
 }
 
-// The switch agrees with the model after one pass, and a second pass changes nothing. A row
-// that cannot be done neither holds up others nor is tried at every change.
+// The switch agrees with the model after one pass, and a second pass changes nothing. A port that fails
+// does not keep the others from being added, and is not tried again at every change.
 func TestReconcile(t *testing.T) {
 	f := &fakeSwitch{bridges: map[string]*api.Bridge{}, ports: map[string]*api.Port{}, broken: map[string]bool{"bad": true}}
 	c := New(Setup{Switch: f, Log: slog.New(slog.DiscardHandler)})
@@ -333,7 +334,8 @@ func TestLinkColumns(t *testing.T) {
 	}
 }
 
-// The ports of a bridge that cannot be added have the bridge's reason, and follow it at once.
+// The ports of a bridge that cannot be added get the bridge's reason. They are added as soon as the
+// bridge is.
 func TestPortsOfAMissingBridge(t *testing.T) {
 	f := &fakeSwitch{bridges: map[string]*api.Bridge{}, ports: map[string]*api.Port{}, broken: map[string]bool{"br0": true}}
 	c := New(Setup{Switch: f, Log: slog.New(slog.DiscardHandler)})
@@ -351,8 +353,8 @@ func TestPortsOfAMissingBridge(t *testing.T) {
 	}
 }
 
-// After any sequence of models and failures, the switch has exactly the ports and bridges of the
-// last model, once the failures end.
+// After any sequence of models and failures, the switch has exactly the ports and bridges of the last
+// model, once nothing fails any more.
 func TestReconcileRandom(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 33))
@@ -379,7 +381,7 @@ func TestReconcileRandom(t *testing.T) {
 				}
 			}
 			f.broken = map[string]bool{fmt.Sprint("p", r.IntN(3), r.IntN(5)): r.IntN(2) == 0}
-			if r.IntN(4) == 0 { // weftd starts again
+			if r.IntN(4) == 0 { // simulates a restart of weftd
 				c = New(Setup{Switch: f, Log: slog.New(slog.DiscardHandler)})
 				c.kernel = fakeKernel{}
 			}
@@ -411,8 +413,8 @@ func TestReconcileRandom(t *testing.T) {
 	}
 }
 
-// A row in Port with several interfaces is a bond with members. A bond that cannot be done is an
-// error of each member.
+// A row in table Port with several interfaces is a bond with members. If the bond is refused, each
+// member gets its error.
 func TestBondRows(t *testing.T) {
 	for _, c := range []struct {
 		row  row

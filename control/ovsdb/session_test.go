@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// served returns a session with a server that sends what feed writes.
+// served returns a session with a server that sends what the function feed writes.
 func served(t *testing.T, feed func(w io.Writer)) *session {
 	t.Helper()
 	ours, theirs := net.Pipe()
@@ -23,7 +23,7 @@ func served(t *testing.T, feed func(w io.Writer)) *session {
 	return s
 }
 
-// A server that sends a message without end, or notifications that nobody takes, ends its session.
+// A session ends if the server sends an endless message, or too many notifications that nobody takes.
 func TestServerSendsTooMuch(t *testing.T) {
 	part := []byte(strings.Repeat("a", 1<<16))
 	for name, feed := range map[string]func(w io.Writer){
@@ -48,7 +48,7 @@ func TestServerSendsTooMuch(t *testing.T) {
 	}
 }
 
-// Rows beyond the limits are refused, and a usual switch is far below.
+// Rows beyond the limits are refused. The rows of a usual switch are far below the limits.
 func TestRowsAreLimited(t *testing.T) {
 	for _, c := range []struct {
 		rows, bytes int

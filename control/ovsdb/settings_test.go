@@ -15,7 +15,7 @@ import (
 	"weft/api"
 )
 
-// fakeSettings has zones and flow tables, and notes the changes.
+// fakeSettings is a Tracker and FlowTables in memory, which records the changes.
 type fakeSettings struct {
 	dead   bool
 	state  api.Conntrack
@@ -83,7 +83,7 @@ func (f *fakeSettings) ModifyTable(bridge string, mod api.ModTable) error {
 	return nil
 }
 
-// Zones and flow tables agree with the rows, and a second look changes nothing.
+// After one pass, zones and flow tables agree with the rows. A second pass changes nothing.
 func TestSettings(t *testing.T) {
 	f := &fakeSettings{state: api.Conntrack{Zones: []api.Zone{{Zone: 9, Limit: new(uint32)}}, Timeouts: map[string]uint32{"tcp_close": 10, "udp_first": 30}},
 		tables: []api.Table{{Table: 4, Limit: 9, Evict: true}, {Table: 5, Flows: 3}}}
@@ -105,7 +105,7 @@ func TestSettings(t *testing.T) {
 	}{
 		{func() { f.dead = true }, []string{"flows see tags: 1", "br0 table 3: limit:100 evict", "br0 table 4: limit:0 noevict"}},
 		{func() { f.dead = false }, []string{"zone 5: map[tcp_close:10 udp_first:3]", "zone 5: limit 40", "default limit 7"}},
-		{func() { rows["CT_Timeout_Policy"]["p"]["timeouts"].pairs["tcp_close"] = int64(0) }, nil}, // refused
+		{func() { rows["CT_Timeout_Policy"]["p"]["timeouts"].pairs["tcp_close"] = int64(0) }, nil}, // the switch refuses this value
 		{func() { rows["CT_Zone"]["z"] = row{} }, []string{"zone 5: no timeouts", "zone 5: no limit"}},
 		{func() { rows["Datapath"]["d"] = row{"ct_zones": zone("z")}; delete(rows["Flow_Table"], "t") },
 			[]string{"br0 table 3: limit:0 noevict", "no default limit"}},

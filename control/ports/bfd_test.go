@@ -13,7 +13,7 @@ import (
 	"weft/bfd"
 )
 
-// A key of BFD comes from a regular file of one line that others cannot read.
+// The key of BFD's authentication is read from a regular file of one line that others cannot read.
 func TestBFDKeyFile(t *testing.T) {
 	dir := t.TempDir()
 	at := func(name string) string { return filepath.Join(dir, name) }
@@ -54,7 +54,7 @@ func TestBFDKeyFile(t *testing.T) {
 	}
 }
 
-// The options of BFD's authentication belong together.
+// Each option of BFD's authentication needs the others.
 func TestBFDAuthOptions(t *testing.T) {
 	for _, c := range []struct{ words, want string }{
 		{"bfd=on bfd_auth=keyed-sha1 bfd_key_file=/k", ""},

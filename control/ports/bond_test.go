@@ -30,7 +30,8 @@ func TestBondPorts(t *testing.T) {
 		n, _ := ports.pipeline.View().DatapathByName(name)
 		return n
 	}
-	// sends steps the liveness, and expects the active member and the state of the port.
+	// sends lets the bond follow its links. It expects the active member and the state of the bond's
+	// port.
 	sends := func(active, state string) {
 		t.Helper()
 		configuration.Do(func(tx *change.Tx) { ports.updateLiveness(tx) })

@@ -15,7 +15,7 @@ import (
 	"weft/engine"
 )
 
-// names returns the sorted names of the ports in the set, and of those in the state file.
+// names returns the sorted names of the ports in the set, and of the saved ports.
 func (ps *Ports) names(t *testing.T) (present, saved string) {
 	t.Helper()
 	state, err := ps.store.(*store.Store).Load()
@@ -37,8 +37,8 @@ func checkNames(t *testing.T, ps *Ports, wantPresent, wantSaved string) {
 	}
 }
 
-// Many changes of ports in one transaction make one view. A port that cannot be done holds up no
-// other.
+// Many changes of ports in one transaction make one view. A port that fails does not keep the others
+// from being added.
 func TestManyPortsInOneTransaction(t *testing.T) {
 	ports, configuration := newTestPorts(t)
 	var views countedViews
@@ -72,7 +72,7 @@ func TestManyPortsInOneTransaction(t *testing.T) {
 	}
 }
 
-// refusing is an engine that takes no port whose name begins with bad.
+// refusing is an engine client whose Attach refuses ports with names that begin with "bad".
 type refusing struct{ noEngine }
 
 func (e refusing) Client() Client { return e }
@@ -84,7 +84,7 @@ func (refusing) Attach(a engine.Attach, _ []int) error {
 	return nil
 }
 
-// attaching is a driver of a patch port that asks the engine.
+// attaching is the driver of a patch port that asks the engine client whether it may be attached.
 type attaching struct {
 	portDriver
 	context portContext
@@ -94,7 +94,7 @@ type attaching struct {
 func (d *attaching) attach(bool) error { return d.context.attach(nil, nil, false) }
 func (d *attaching) close()            { *d.closed++ }
 
-// If a port of a transaction cannot be attached, it leaves the set, and the others stay.
+// If a new port cannot be attached, it leaves the set, and the other ports of the transaction stay.
 func TestPortThatIsNotAttached(t *testing.T) {
 	ports, configuration := newTestPorts(t)
 	ports.engine = refusing{}
@@ -109,7 +109,7 @@ func TestPortThatIsNotAttached(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		// The state file must not have this change of a port that is not added in the end.
+		// In the end the port is not added, so the state file must not get this change of it.
 		return ports.ModifyIn(tx, "bad", []string{"tag=3"}, func(error) {})
 	})
 	if err != nil || failure == nil || failure.Error() != "no room" || closed != 1 {
@@ -122,7 +122,7 @@ func TestPortThatIsNotAttached(t *testing.T) {
 	checkNames(t, ports, "a c", "a c")
 }
 
-// unsaving is a state file that takes no writes while broken is true.
+// unsaving is a state file that refuses writes while "broken" is true.
 type unsaving struct {
 	*store.Store
 	broken bool
@@ -147,7 +147,7 @@ func (s *unsaving) refuses(tx *change.Tx) bool {
 	return s.broken
 }
 
-// If the state file takes no changes, the set of ports is as before.
+// If the changes of ports cannot be saved, the set of ports becomes what it was before.
 func TestUnsavedPortsAreTakenBack(t *testing.T) {
 	ports, configuration := newTestPorts(t)
 	disk := &unsaving{Store: ports.store.(*store.Store)}
@@ -187,7 +187,7 @@ func TestUnsavedPortsAreTakenBack(t *testing.T) {
 	}
 }
 
-// A port may be added again in the transaction that deletes it. It keeps its number, and the file
+// A transaction may delete a port and add it again. The port keeps its number, and the state file
 // changes once.
 func TestPortIsAddedAgainInOneTransaction(t *testing.T) {
 	ports, configuration := newTestPorts(t)

@@ -12,8 +12,8 @@ import (
 	"weft/tunnel"
 )
 
-// XDP does not see that the checksum of a frame is unfinished, so an AF_XDP uplink would
-// deliver frames of a tap with offloads with wrong checksums.
+// XDP does not see that a frame's checksum is unfinished. So an AF_XDP uplink on a tap with offloads
+// would deliver wrong checksums, and is refused.
 func TestXDPNeedsATapWithoutOffloads(t *testing.T) {
 	xdp := &switchPort{saved: store.Port{Number: 1, Name: "up"}, kind: kindXDP, values: map[string]string{"dev": "brp"}}
 	for _, c := range []struct {
@@ -45,7 +45,7 @@ func TestXDPNeedsATapWithoutOffloads(t *testing.T) {
 	}
 }
 
-// One device has one uplink, of whatever kind.
+// A device has at most one uplink of any kind.
 func TestOneUplinkADevice(t *testing.T) {
 	ports, configuration := newTestPorts(t)
 	kinds := []string{kindXDP, kindPacket, kindUplink}
@@ -72,8 +72,8 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// Tunnels with different headers cannot share a UDP port. VXLAN with and without a group policy
-// can: the header says which it is.
+// Tunnels with different headers cannot share a UDP port. VXLAN with and without group policies can,
+// because the header shows which it is.
 func TestTunnelsOfTwoKindsNeedTwoUDPPorts(t *testing.T) {
 	for _, c := range []struct {
 		first, second []string
@@ -109,7 +109,7 @@ func TestTunnelsOfTwoKindsNeedTwoUDPPorts(t *testing.T) {
 	}
 }
 
-// The options of a tunnel decide its kind, for the worker and for translation.
+// The options of a tunnel port decide which kind of tunnel workers and translations use.
 func TestKindsOfTunnels(t *testing.T) {
 	for _, c := range []struct {
 		options    []string

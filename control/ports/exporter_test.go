@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Exporters are no ports for flows. A change of their options reaches translations.
+// Flows cannot name an exporter. A change of its options changes what translations sample.
 func TestExporterPorts(t *testing.T) {
 	ports, _ := newTestPorts(t)
 	ports.addBridges("br1", "br2")

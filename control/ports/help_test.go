@@ -23,7 +23,7 @@ import (
 	"weft/openflow/fdb"
 )
 
-// noEngine is an engine that ignores every call.
+// noEngine is an engine client that ignores every call.
 type noEngine struct{}
 
 func (e noEngine) Client() Client                          { return e }
@@ -32,15 +32,14 @@ func (noEngine) Detach(uint32) (json.RawMessage, error)    { return nil, nil }
 func (noEngine) Keep(string, json.RawMessage, []int) error { return nil }
 func (noEngine) Forget(string) error                       { return nil }
 
-// newTestPorts makes ports with a pipeline and one worker. It also returns the configuration
-// lock.
+// newTestPorts returns ports with a pipeline and one worker, and the configuration lock.
 func newTestPorts(t *testing.T) (*Ports, *change.Configuration) {
 	t.Helper()
 	ports, configuration, _ := newTestPortsOfWorker(t)
 	return ports, configuration
 }
 
-// newTestPortsOfWorker is newTestPorts. It also returns the worker.
+// newTestPortsOfWorker does the work of newTestPorts, and returns the worker as well.
 func newTestPortsOfWorker(t *testing.T) (*Ports, *change.Configuration, *workertest.Worker) {
 	t.Helper()
 	check := func(err error) {
@@ -91,7 +90,7 @@ func (ps *Ports) vxlanPorts(t *testing.T, n int) {
 	}
 }
 
-// addBridges adds bridges, which have the numbers from 1.
+// addBridges adds bridges with the numbers 1, 2 and so on.
 func (ps *Ports) addBridges(names ...string) {
 	ps.configuration.Do(func(tx *change.Tx) {
 		for i, name := range names {
@@ -106,7 +105,7 @@ func (ps *Ports) numbersNow() (numbers map[string]uint32) {
 	return numbers
 }
 
-// countedViews is a Declared that counts the new views of the ports.
+// countedViews is a Declared that counts how often a new view of the ports is made.
 type countedViews int
 
 func (n *countedViews) Renumber(*change.Tx, map[string]uint32) []fdb.NetAddress {

@@ -12,11 +12,11 @@ import (
 	"weft/control/lacp"
 )
 
-// wire is the slow-protocol link of a member, and its other end.
+// wire is the link of a member in the tests. It has the frames in both directions.
 type wire struct {
 	address [6]byte
-	arrived [][]byte   // at the member
-	sent    []lacp.PDU // by the member
+	arrived [][]byte   // frames that wait for the member
+	sent    []lacp.PDU // PDUs that the member has sent
 	broken  bool
 	closed  bool
 }
@@ -39,7 +39,7 @@ func (w *wire) send(pdu *lacp.PDU) error {
 func (w *wire) mac() [6]byte { return w.address }
 func (w *wire) close()       { w.closed = true }
 
-// slowDevice is a driver of a device with an index.
+// slowDevice is the driver of a device with an interface index.
 type slowDevice struct {
 	virtualPort
 	index int
@@ -47,15 +47,15 @@ type slowDevice struct {
 
 func (d *slowDevice) linkIndex() int { return d.index }
 
-// lacpRig is a bond of two devices whose other ends belong to one peer. Its clock stands still
-// between steps.
+// lacpRig is a bond of two devices. The other ends of their links belong to one peer with LACP. Its
+// clock stands still between steps.
 type lacpRig struct {
 	t             *testing.T
 	ports         *Ports
 	configuration *change.Configuration
 	now           time.Time
 	devices       map[string]*slowDevice
-	wires         map[int]*wire // by index of the device
+	wires         map[int]*wire // by interface index of the device
 	peer          lacp.Aggregator
 	peerConfig    lacp.Config
 	silent        map[int]bool
@@ -88,7 +88,7 @@ func (r *lacpRig) add(name, words string) {
 	}
 }
 
-// run lets the bond and its peer exchange PDUs for a time.
+// run lets the bond and the peer exchange PDUs for a time.
 func (r *lacpRig) run(duration time.Duration) {
 	for end := r.now.Add(duration); r.now.Before(end); r.now = r.now.Add(lacpInterval) {
 		r.ports.aggregations.tick()
@@ -115,7 +115,7 @@ func (r *lacpRig) run(duration time.Duration) {
 	}
 }
 
-// expect compares the members that the bond uses, and its state.
+// expect fails unless the bond uses these members and its port has this state.
 func (r *lacpRig) expect(used, state string) {
 	r.t.Helper()
 	list, err := r.ports.List("bond0")
@@ -138,7 +138,8 @@ func (r *lacpRig) expect(used, state string) {
 	}
 }
 
-// A bond with LACP uses the members whose partner agrees, and tells why it uses none.
+// A bond with LACP uses the members whose partner agrees. If it uses none, its port's state has the
+// reason.
 func TestLACPBond(t *testing.T) {
 	r := newLACPRig(t)
 	r.add("bond0", "type=bond bond_mode=balance-tcp lacp=active lacp_time=fast lacp_system_priority=5")
@@ -168,7 +169,7 @@ func TestLACPBond(t *testing.T) {
 	r.run(2 * time.Second)
 	r.expect("a", "up")
 	r.devices["b"].setTrouble("")
-	r.devices["b"].index = 99 // the device was replaced
+	r.devices["b"].index = 99 // the device is replaced by another
 	r.run(2 * time.Second)
 	r.expect("ab", "up")
 	if !r.wires[12].closed {
@@ -187,7 +188,7 @@ func TestLACPBond(t *testing.T) {
 	}
 }
 
-// With lacp_fallback_ab=on a bond without a partner is an active-backup one.
+// With lacp_fallback_ab=on, a bond without a partner sends through one member, as in mode active-backup.
 func TestLACPFallback(t *testing.T) {
 	r := newLACPRig(t)
 	r.silent[11], r.silent[12] = true, true
@@ -200,7 +201,7 @@ func TestLACPFallback(t *testing.T) {
 	if p, _ := r.ports.pipeline.View().PortAt(list[0].Number); p.Members.Aggregated || p.Members.Spread != 0 || list[0].Bond.LACP.System != "02:00:00:00:00:77" {
 		t.Errorf("translations see %+v, LACP is %+v", p.Members, list[0].Bond.LACP)
 	}
-	r.devices["c"] = &slowDevice{} // has no device now
+	r.devices["c"] = &slowDevice{} // the port has no device now
 	r.add("c", "type=device bond=bond0")
 	r.run(time.Second)
 	r.expect("ab", "up")

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A mirror finds its ports by name, whatever their order. It has no number in flows.
+// A mirror finds the ports that it names, even if they are added later. It has no number in flows.
 func TestMirrorPorts(t *testing.T) {
 	ports, _ := newTestPorts(t)
 	ports.addBridges("br1", "br2")

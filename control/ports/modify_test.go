@@ -12,8 +12,8 @@ import (
 	"weft/internal/waitfor"
 )
 
-// A change of options does not make a port forget that a remote is lost, or that the port is
-// down. Otherwise frames would go to the lost remote until the next check of liveness.
+// After a change of options, a port is still down, and its lost remotes are still lost. Otherwise frames
+// would go to a lost remote until the next check of liveness.
 func TestModifyKeepsLostRemotes(t *testing.T) {
 	ports, _ := newTestPorts(t)
 	if _, err := ports.Add("p", []string{"type=vxlan", "vni=1", "remote=192.0.2.1,192.0.2.2,192.0.2.3", "bfd=on"}); err != nil {
@@ -48,7 +48,7 @@ func TestModifyKeepsLostRemotes(t *testing.T) {
 	}
 }
 
-// The workers have the weight of a port while the port has it.
+// The workers use the weight of a port as long as the port has the option.
 func TestWeightChanges(t *testing.T) {
 	ports, _, worker := newTestPortsOfWorker(t)
 	socket := "path=" + filepath.Join(t.TempDir(), "g.sock")

@@ -35,8 +35,7 @@ func TestNumbersStayWithNames(t *testing.T) {
 	}
 }
 
-// The ports of each bridge count from 1 in its flows, and have different numbers in the
-// data path.
+// In each bridge, the numbers of ports in flows begin at 1. In the data path all numbers differ.
 func TestNumbersOfBridges(t *testing.T) {
 	ports, _ := newTestPorts(t)
 	ports.addBridges("br1", "br2")
@@ -78,13 +77,13 @@ func TestNumbersOfBridges(t *testing.T) {
 	refused("has this number in the data path", "x", "ofport_request=1022")
 	refused("a number from 1 to 65279", "x", "ofport_request=65280")
 
-	// A view of a bridge resolves its own numbers.
+	// the view of each bridge resolves numbers in its own flows
 	for bridge, want := range []string{"a1", "b1", "c1"} {
 		if got, _ := ports.pipeline.View().Of(uint8(bridge)).PortName(1); got != want {
 			t.Errorf("port 1 of bridge %d is %s, want %s", bridge, got, want)
 		}
 	}
-	// Numbers stay with names, and changes of options keep them.
+	// a name keeps its number when the port is deleted and added again, or changed
 	if err := ports.Delete("b2"); err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +99,7 @@ func TestNumbersOfBridges(t *testing.T) {
 	if _, err := ports.Modify("b+", []string{"ofport_request=8"}); err == nil || !strings.Contains(err.Error(), "keeps its number") {
 		t.Errorf("a changed ofport_request: %v", err)
 	}
-	// The last number may come from elsewhere. A number that is taken stays.
+	// PreferIn sets the last number of a name, unless a port has the number
 	tx := ports.configuration.Begin()
 	for name, number := range map[string]uint32{"late": 6000, "low": 7, "clash": 9} {
 		ports.PreferIn(tx, "br1", name, number)
@@ -114,7 +113,7 @@ func TestNumbersOfBridges(t *testing.T) {
 			t.Errorf("%s has number %d, want %d", c.name, got, c.want)
 		}
 	}
-	// A bridge that is deleted and made again counts from 1.
+	// in a bridge that is deleted and added again, numbers begin at 1
 	tx = ports.configuration.Begin()
 	ports.DeleteAll(tx, 1)
 	tx.Commit()
@@ -123,7 +122,7 @@ func TestNumbersOfBridges(t *testing.T) {
 	}
 }
 
-// A port that an earlier version has saved keeps its number in flows.
+// A port that an earlier version has saved without a number in flows keeps its number.
 func TestNumbersOfEarlierVersions(t *testing.T) {
 	ports, configuration := newTestPorts(t)
 	ports.addBridges("br1", "br2")

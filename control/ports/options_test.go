@@ -11,7 +11,7 @@ import (
 	"weft/control/usererr"
 )
 
-// The error names the wrong word and describes valid values.
+// The error of a wrong option names the word and describes valid values.
 func TestOptionsRefused(t *testing.T) {
 	for _, c := range []struct{ words, offending, expected string }{
 		{"dev=x", "type=", "type=af_packet|af_xdp|bond|device|erspan|geneve|gre|ipfix|local|mirror|patch|sflow|tap|uplink|vhost-user|vxlan|vxlan-gpe"},

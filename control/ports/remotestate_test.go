@@ -35,7 +35,7 @@ func TestTunnelState(t *testing.T) {
 	}
 }
 
-// A warning names the guests whose MTU a tunnel cannot carry, and both remedies.
+// The warning names the guests whose MTU is too large for a tunnel, and both remedies.
 func TestMTUWarning(t *testing.T) {
 	port := func(name string, inVNI bool, vni uint32) *switchPort {
 		p := &switchPort{info: xlate.PortInfo{Kind: xlate.PortNormal, InVNI: inVNI, VNI: vni}}

@@ -10,7 +10,7 @@ import (
 	"weft/engine"
 )
 
-// retried is a driver that records the argument resume of attach.
+// retried is a driver that records whether attach was called with resume.
 type retried struct {
 	portDriver
 	resumed []bool
@@ -25,7 +25,7 @@ func (r *retried) open(*engine.Kept) error { return nil }
 
 func (r *retried) close() {}
 
-// Only a device that has stayed open continues at its ring positions.
+// A port that is tried again resumes at its ring positions only if its device has stayed open.
 func TestRetryResumesAnOpenDevice(t *testing.T) {
 	ports, configuration := newTestPorts(t)
 	ports.vxlanPorts(t, 1)

@@ -10,8 +10,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// The limit row of a front end shows the used part of its message budget. The row
-// exists until the port is deleted.
+// A front end's limit row shows how much of its message budget is used. The row exists until the port is
+// deleted.
 func TestFrontEndMessageRows(t *testing.T) {
 	ps, _ := newTestPorts(t)
 	path := filepath.Join(t.TempDir(), "g.sock")

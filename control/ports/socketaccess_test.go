@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// The owner and group of a listening socket become numbers. A port that connects to a
-// socket has none.
+// Names of owners and groups become numbers. A port that connects to a socket, instead of listening, has
+// no owner and no group.
 func TestSocketAccess(t *testing.T) {
 	a, err := socketAccess(map[string]string{"socket-owner": "root", "socket-group": "7", "socket-mode": "0660"})
 	if err != nil || a.UID == nil || *a.UID != 0 || a.GID == nil || *a.GID != 7 || a.Mode == nil || *a.Mode != 0o660 {

@@ -8,7 +8,7 @@ import (
 	"weft/openflow/xlate"
 )
 
-// Only the option addresses= restricts the senders of a tap. mac= does not, because a
+// Only the option addresses= restricts the addresses from which a tap may send. mac= does not, because a
 // bridge may be behind the tap.
 func TestMACOfATapBindsNothingAlone(t *testing.T) {
 	for _, c := range []struct {

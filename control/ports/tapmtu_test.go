@@ -13,7 +13,7 @@ import (
 	"weft/tap"
 )
 
-// attachError is an engine whose Attach returns an error.
+// attachError is an engine client whose Attach returns an error.
 type attachError struct {
 	noEngine
 	err error
@@ -22,8 +22,8 @@ type attachError struct {
 func (e attachError) Client() Client                    { return e }
 func (e attachError) Attach(engine.Attach, []int) error { return e.err }
 
-// A tap that the engine refuses with its new MTU has the former one again. Without an engine,
-// the MTU changes, because the next engine uses it.
+// If the engine refuses a tap with its new MTU, the tap gets its former MTU again. If there is no
+// engine, the tap keeps the new MTU, because the next engine uses it.
 func TestRefusedMTU(t *testing.T) {
 	testnet.NeedsRoot(t, "makes a tap")
 	testnet.New(t).Do(func() {

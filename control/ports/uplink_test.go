@@ -18,7 +18,7 @@ import (
 	"weft/internal/testnet"
 )
 
-// keepingEngine is an engine that stores the state that a port keeps in it, by key.
+// keepingEngine is an engine client that keeps the state that ports store in the engine.
 type keepingEngine struct {
 	noEngine
 	kept map[string]*engine.Kept
@@ -50,8 +50,8 @@ func (e *keepingEngine) Forget(key string) error {
 	return nil
 }
 
-// A veth has no zero-copy, so an uplink on it chooses packet sockets without attaching
-// an XDP program. The next control process takes over the choice and the sockets.
+// A veth offers no zero-copy, so an uplink on it uses packet sockets, and attaches no XDP program. The
+// next control process takes over this choice and the sockets.
 func TestUplinkChooses(t *testing.T) {
 	n, other := testnet.New(t), testnet.New(t)
 	testnet.Join(n, "u0", other, "u0")
@@ -86,8 +86,7 @@ func TestUplinkChooses(t *testing.T) {
 			t.Errorf("a kept choice that cannot be read is not made again: %v", err)
 		}
 		broken.close()
-		// If the kernel has stopped a port's ring, the port gets no ring when it
-		// chooses its mode again.
+		// If the kernel has stopped a ring of the port, the port's next sockets have no rings.
 		first.noRing = afpacket.ErrStopped.Error()
 		first.close()
 		if err := first.open(nil); err != nil {
@@ -99,8 +98,8 @@ func TestUplinkChooses(t *testing.T) {
 	})
 }
 
-// A packet uplink that is set up again, say because its device was made again, takes the same
-// tunnel endpoints as before.
+// If a packet uplink is set up again, for example because its device was replaced, its new sockets get
+// the same tunnel endpoints.
 func TestPacketPortTakesEndpointsAgain(t *testing.T) {
 	n, other := testnet.New(t), testnet.New(t)
 	testnet.Join(n, "u0", other, "u0")
@@ -124,8 +123,8 @@ func TestPacketPortTakesEndpointsAgain(t *testing.T) {
 	})
 }
 
-// The next control process gets the ingress program of a packet uplink, and the engine loses
-// the program with the port.
+// The next control process takes over the ingress program of a packet uplink. When the port is deleted,
+// the engine forgets the program.
 func TestPacketPortKeepsIngressProgram(t *testing.T) {
 	n, other := testnet.New(t), testnet.New(t)
 	testnet.Join(n, "u0", other, "u0")
@@ -155,7 +154,7 @@ func TestPacketPortKeepsIngressProgram(t *testing.T) {
 		if err := next.open(device); err != nil {
 			t.Fatal(err)
 		}
-		delete(e.kept, KeepKey(0)) // the descriptors are next's now
+		delete(e.kept, KeepKey(0)) // the second uplink owns the descriptors now
 		if len(next.uplink.IngressFDs()) != 1 {
 			t.Error("the next control process lacks the ingress program")
 		}
@@ -169,7 +168,7 @@ func TestPacketPortKeepsIngressProgram(t *testing.T) {
 	})
 }
 
-// cutEngine is an engine that control can no longer reach after one call of Forget.
+// cutEngine is an engine client that fails after the first call of Forget.
 type cutEngine struct {
 	*keepingEngine
 	cut bool
@@ -185,7 +184,7 @@ func (e *cutEngine) Forget(key string) error {
 	return e.keepingEngine.Forget(key)
 }
 
-// If control is killed while it closes a packet uplink, the engine keeps no ingress program
+// If control is killed while it closes a packet uplink, the engine does not keep the ingress program
 // without the uplink's sockets.
 func TestNoExtrasWithoutADevice(t *testing.T) {
 	e := &cutEngine{keepingEngine: newKeepingEngine()}

@@ -10,7 +10,7 @@ import (
 	"weft/control/change"
 )
 
-// A change of ports makes one view, because each view costs a look at every port.
+// A change of ports makes one view, because making a view takes time for each port.
 func TestChangeOfPortsMakesOneView(t *testing.T) {
 	ports, configuration := newTestPorts(t)
 	ports.addBridges("br1", "br2")
