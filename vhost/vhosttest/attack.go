@@ -36,7 +36,7 @@ func spoil(change func(q *Queue, d []Desc, flags uint16)) func(*Queue) {
 	}
 }
 
-// drop withdraws all available chains, so that the device takes the attack's chain next.
+// drop withdraws all available chains, so that the device takes the chain of the attack next.
 func (q *Queue) drop() {
 	q.next = q.UsedIndex()
 	if q.packed != nil {

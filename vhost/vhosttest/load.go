@@ -78,7 +78,7 @@ type Load struct {
 	frame  []byte
 }
 
-// end is one guest of a load, with its counts.
+// end is the state of one guest of a load.
 type end struct {
 	guest     int
 	rx, tx    *Queue
@@ -87,7 +87,7 @@ type end struct {
 	target    int      // number of buffers that the receive ring should have
 	sent      uint64   // number of transmitted frames whose buffers the switch has released
 	received  uint64
-	stamp     uint64 // stamp (sequence number) of the next frame, under Check
+	stamp     uint64 // stamp (sequence number) of the next frame that the guest sends, with Check
 	stamps    stamps // stamps of the frames received
 	repeated  uint64
 	overtaken uint64
@@ -235,16 +235,17 @@ func FlowPorts(i int) (src, dst uint16) {
 	return uint16(p >> 16), uint16(p)
 }
 
-// prepare changes a received frame's flow and stamp before its transmission, unless Keep is set.
+// prepare gives a received frame another flow and a new stamp before its transmission, unless Keep is
+// set.
 func (l *Load) prepare(e *end, buffer int) {
 	if !l.config.Keep {
 		l.begin(e, buffer)
 	}
 }
 
-// touch does what LoadConfig.Touch says for one received frame. It writes to a cache line before it
-// reads the line, so that the core requests the line only once, for writing. A second request would
-// make the guests slower than the switch.
+// touch implements LoadConfig.Touch for one received frame. It writes to a cache line before it reads
+// the line, so that the core requests the line only once, for writing. A second request would make the
+// guests slower than the switch.
 func (l *Load) touch(e *end, buffer int) {
 	header := HeaderLen(l.config.Features)
 	frame, same := e.rx.Slot(buffer)[header:][:l.config.FrameSize], e.frame
@@ -327,8 +328,8 @@ func (l *Load) Step(guest int) (frames, bad int) {
 	return frames, bad
 }
 
-// reclaim moves the transmit buffers that the switch has released to the receive ring, and returns
-// their number. If the receive ring has its target, the buffers become spare.
+// reclaim moves the transmit buffers that the switch has released to the receive ring, and returns their
+// number. Buffers beyond the receive ring's target become spare.
 func (e *end) reclaim() (n int) {
 	for {
 		i, _, ok := e.tx.takeUsed()
@@ -394,9 +395,9 @@ func (e *end) stranger(buffer, n int) bool {
 
 // Rest stops transmission until no frame is in flight, and then resumes it. After each round it calls
 // finished with the number of frames and transmit buffers that have come back in the round. finished
-// returns true to end the wait. Rest returns the totals and the number of bad frames. Only here the
-// number of lost frames is exact: under load, a switch may release a buffer before the receiver sees
-// its frame.
+// returns true to end the wait. Rest returns the totals and the number of bad frames. Its number of lost
+// frames is exact. Totals may be wrong under load, when a switch may release a buffer before the
+// receiver sees the frame.
 func (l *Load) Rest(finished func(received int) bool) (totals LoadTotals, bad int) {
 	held := make([][]int, len(l.ends))
 	for came := -1; came < 0 || !finished(came); {
@@ -495,9 +496,8 @@ func stopped(stop <-chan struct{}) bool {
 	}
 }
 
-// lost returns the number of frames that the switch has released and that no guest has
-// received. While the switch is in the middle of a pass, the number is wrong by up to a
-// batch, and may be negative.
+// lost returns the number of frames that the switch has released and that no guest has received. During
+// a pass of the switch, the number may be wrong by a batch, or negative.
 func (l *Load) lost() int64 {
 	n := int64(0)
 	for _, e := range l.ends {
@@ -551,7 +551,7 @@ func (l *Load) Waiting() (n int) {
 	return n
 }
 
-// replace does the work of Replace. Spare buffers hold the new frames.
+// replace does the work of Replace. It puts the new frames into spare buffers.
 func (l *Load) replace(replaced int64) int64 {
 	for _, e := range l.ends {
 		for l.lost()-int64(l.Waiting()) > replaced && len(e.spare) > 0 {

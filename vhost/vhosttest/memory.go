@@ -123,10 +123,10 @@ type Guest struct {
 	Rx, Tx []*Queue // queues by pair: the guest receives on Rx and transmits on Tx
 	mem    []byte
 	file   *os.File
-	record int // descriptor of the record in which the device notes ring positions; -1: none
-	// offsets in mem at which the memory regions begin, and the end of mem
+	record int // descriptor of the record in which the switch stores ring positions; -1: none
+	// borders has the offsets in mem at which the memory regions begin, and the end of mem.
 	borders []int
-	// descriptor of the inflight buffer (INFLIGHT_SHMFD); -1: none
+	// inflight is the descriptor of the inflight buffer (INFLIGHT_SHMFD); -1: none.
 	inflight     int
 	inflightSpec vhost.InflightSpec
 }

@@ -67,8 +67,8 @@ func (p *packed) advance(pos, n uint16) uint16 {
 	return uint16(place) | pos&packedWrap
 }
 
-// lap returns the flags avail and used of a descriptor that the driver makes available at position
-// pos.
+// lap returns the flags avail and used of an available descriptor at a position. They change with each
+// lap through the ring (virtio 1.2 section 2.8.1).
 func lap(pos uint16) uint16 {
 	if pos&packedWrap != 0 {
 		return packedAvail
@@ -192,7 +192,7 @@ func (p *packed) usedAhead() uint16 {
 	return n
 }
 
-// withdraw makes all descriptors that the device has not used unavailable.
+// withdraw takes back all descriptors that are available and that the device has not used.
 func (p *packed) withdraw() {
 	at, _ := p.ahead()
 	p.heads = p.heads[:0]

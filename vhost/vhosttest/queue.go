@@ -42,7 +42,7 @@ type Queue struct {
 
 	Descs  []Desc
 	avail  []uint32 // one word: flags, idx
-	ring   []uint16 // avail entries, then used_event
+	ring   []uint16 // entries of the avail ring, then used_event
 	used   []uint32 // one word: flags, idx
 	elems  []usedElem
 	event  []uint16 // avail_event, behind the used ring
@@ -57,7 +57,7 @@ type Queue struct {
 	free       []uint16
 	next       uint16 // avail index of the next chain; the device sees only the chains before published
 	published  uint16
-	seen       uint16 // number of used elements taken
+	seen       uint16 // number of used elements that the driver has taken
 	flags      uint32 // flags of the avail ring
 	inFlight   []bool // whether each slot is in flight
 	// Kicks counts the kicks sent.
@@ -87,7 +87,7 @@ func newQueue(g *Guest, index, base int) (*Queue, error) {
 	q.availOff = take(4 + 2*n + 2)
 	q.usedOff = take(4 + 8*n + 2)
 	q.tableOff = take(16 * maxPieces * n)
-	// not aligned to cache lines, as with real drivers
+	// no cache line alignment, as with real drivers
 	base = (base+4095)&^4095 + 64 - HeaderLen(g.Features)%4
 	q.bufOff = take(g.BufLen * n)
 	q.Descs = shm.View[Desc](g.mem, q.descOff, n)
@@ -332,7 +332,7 @@ func (q *Queue) returned(id int) {
 	q.inFlight[slot] = false
 }
 
-// WaitCall reports whether a call comes before the timeout.
+// WaitCall waits for a call of the device, and reports whether it came before the timeout.
 func (q *Queue) WaitCall(timeout time.Duration) bool {
 	p := []unix.PollFd{{Fd: int32(q.call), Events: unix.POLLIN}}
 	for {
@@ -378,7 +378,7 @@ func (q *Queue) Reclaim() int {
 	}
 }
 
-// fillReceive offers every free buffer of a receive ring.
+// fillReceive offers every free buffer of a receive ring, and publishes them.
 func (q *Queue) fillReceive() {
 	for _, i := range q.free {
 		q.Offer(q.chain(int(i), q.g.BufLen, Write))

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Touch reads and writes every cache line of a frame, and leaves its content as it is.
+// Touch writes and reads a word in each cache line of a frame, and leaves the contents unchanged.
 func TestTouch(t *testing.T) {
 	l, err := NewLoad(LoadConfig{FrameSize: 200, Touch: true, Core: -1})
 	if err != nil {
@@ -33,8 +33,8 @@ func TestTouch(t *testing.T) {
 	}
 }
 
-// Two devices on one ring write used elements that no correct device writes. Recv and Reclaim survive
-// them.
+// Two devices on one ring write used elements that no correct device would write. Recv and Reclaim count
+// them as misused and continue.
 func TestCorruptUsedElements(t *testing.T) {
 	g, err := New(Options{Num: 8})
 	if err != nil {

@@ -8,12 +8,12 @@ const stampWindow = 1 << 16
 
 // stamps remembers which frames of a sequence the guest has received.
 type stamps struct {
-	next     uint64 // bit s%stampWindow: the frame with stamp s has arrived
-	arrivals [stampWindow / 64]uint64
+	next     uint64                   // 1 more than the largest stamp received
+	arrivals [stampWindow / 64]uint64 // bit s%stampWindow: the frame with stamp s has arrived
 }
 
-// note records the stamp of a received frame. It reports whether an earlier frame had
-// the same stamp, and whether a later frame has overtaken this one.
+// note records the stamp of a received frame. repeated means that an earlier frame had
+// the same stamp. overtaken means that a frame with a larger stamp has arrived before this one.
 func (s *stamps) note(stamp uint64) (repeated, overtaken bool) {
 	if stamp >= s.next {
 		for from := max(s.next, stamp-min(stamp, stampWindow-1)); from < stamp; from++ {

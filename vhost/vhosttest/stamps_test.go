@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// note and a simple map agree about lost, late and repeated frames.
+// stamps.note agrees with a simple map about late and repeated frames.
 func TestStamps(t *testing.T) {
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 0))
