@@ -10,7 +10,7 @@ import (
 )
 
 // This file has the work of this package in a transaction. Additions, changes and deletions alter the
-// set of ports at once. The commit then makes a single new view of the set, attaches the new ports,
+// set of ports at once. The commit then makes a single view of the set for translations, attaches the new ports,
 // saves them, and closes the devices of deleted ports.
 
 // changes records what a transaction has changed in the set of ports, for the stages of its commit.

@@ -11,26 +11,28 @@ import (
 	"weft/control/lacp"
 )
 
-// slowLink sends and receives the slow-protocol frames of a device. A slowSocket implements it.
+// slowLink sends and receives the slow-protocol frames (IEEE 802.3 annex 57A) of a device. slowSocket
+// implements it.
 type slowLink interface {
-	// receive returns the payload of the next frame, or nil if none waits. It uses buf.
+	// receive returns the payload of the next frame, or nil if there is none. It writes into buf, so the
+	// payload is valid until the next call.
 	receive(buf []byte) []byte
 	send(pdu *lacp.PDU) error
-	// mac is the device's MAC address at the time when the link was opened.
+	// mac returns the MAC address that the device had when the link was opened.
 	mac() [6]byte
 	close()
 }
 
-// slowSocket is a packet socket of control that takes only LACP's frames of a device. It sees
-// them before the ingress program of a port of type=device, beside that port's own sockets. So
+// slowSocket is a packet socket of control that takes only a device's LACP frames. It gets them before
+// the ingress program of a port of type=device, and that port's own sockets may get them as well. So
 // neither a busy worker nor the death of an engine delays them.
 type slowSocket struct {
 	fd      int
 	address [6]byte
 }
 
-// slowSocketBytes is the size of the socket's queue. The kernel drops frames that come faster than
-// lacpInterval empties it.
+// slowSocketBytes is the size of the socket's receive queue. The kernel drops frames that arrive faster
+// than control reads them, every lacpInterval.
 const slowSocketBytes = 16 << 10
 
 const (
@@ -42,7 +44,8 @@ const (
 	adVLANTagged = 0xfffff000 + 48 // SKF_AD_OFF + SKF_AD_VLAN_TAG_PRESENT
 )
 
-// slowFilter accepts frames without a VLAN tag to lacp.Group with lacp.EtherType.
+// slowFilter accepts frames without a VLAN tag that have the destination lacp.Group and the type
+// lacp.EtherType.
 var slowFilter = []unix.SockFilter{
 	{Code: loadHalf, K: 12}, {Code: jumpEqual, K: lacp.EtherType, Jf: 7},
 	{Code: loadWord, K: 0}, {Code: jumpEqual, K: 0x0180c200, Jf: 5},
@@ -52,9 +55,9 @@ var slowFilter = []unix.SockFilter{
 	{Code: returnValue, K: 0},
 }
 
-// openSlow opens the slow-protocol link of a device.
+// openSlow opens a socket for the LACP frames of the device with this interface index.
 func openSlow(index int) (slowLink, error) {
-	// Protocol 0: the socket receives nothing before its filter is there.
+	// With protocol 0 the socket receives nothing before it has its filter.
 	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if errors.Is(err, unix.EPERM) {
 		return nil, errors.New("missing privilege: packet sockets need CAP_NET_RAW")
@@ -77,13 +80,14 @@ func (s *slowSocket) set(index int) error {
 	}
 	for _, o := range []struct{ level, name, value int }{
 		{unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1}, {unix.SOL_SOCKET, unix.SO_RCVBUF, slowSocketBytes},
-		{unix.SOL_SOCKET, unix.SO_PRIORITY, 7}, // TC_PRIO_CONTROL: before the queues of other frames
+		{unix.SOL_SOCKET, unix.SO_PRIORITY, 7}, // TC_PRIO_CONTROL: sent before other frames that wait
 	} {
 		if err := unix.SetsockoptInt(s.fd, o.level, o.name, o.value); err != nil {
 			return fmt.Errorf("socket option %d: %w", o.name, err)
 		}
 	}
-	// ETH_P_ALL: a socket of one protocol comes behind the ingress program.
+	// With ETH_P_ALL the socket gets frames before the ingress program. A socket for one protocol gets
+	// them after it.
 	const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8
 	if err := unix.Bind(s.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: index}); err != nil {
 		return fmt.Errorf("bind: %w", err)
@@ -105,7 +109,7 @@ func (s *slowSocket) receive(buf []byte) []byte {
 		n, _, err := unix.Recvfrom(s.fd, buf, 0)
 		switch {
 		case errors.Is(err, unix.EINTR):
-		case err != nil || n < slowHeader: // EAGAIN, or the device is down, which its port knows too
+		case err != nil || n < slowHeader: // EAGAIN: no frame; ENETDOWN: the port's own check finds this too
 			return nil
 		default:
 			return buf[slowHeader:n]

@@ -13,11 +13,11 @@ import (
 	"weft/vhost"
 )
 
-// accountName matches names and numbers of users and of groups (useradd(8)).
+// accountName matches valid names of users and groups (useradd(8)), and their numbers.
 var accountName = regexp.MustCompile(`^[a-z0-9_][a-z0-9_.-]{0,31}\$?$`)
 
-// account checks only the form of an account's name. It does not look the account up,
-// because a missing account at a later start must not lose the port.
+// account checks the form of a user's or group's name. It does not look the name up, because a port must
+// survive a start at which the account does not exist.
 func account(word string) string {
 	if !accountName.MatchString(word) {
 		return "a name or a number"
@@ -32,8 +32,8 @@ func permissionBits(word string) string {
 	return ""
 }
 
-// socketAccess returns the owner, group and mode of a port's socket. If an account does
-// not exist, the error names it.
+// socketAccess returns the owner, group and mode of the socket on which a port listens. If an account
+// does not exist, the error names it.
 func socketAccess(values map[string]string) (a vhost.SocketAccess, err error) {
 	if word := values["socket-owner"]; word != "" {
 		if u, err := user.Lookup(word); err == nil {
@@ -58,8 +58,8 @@ func socketAccess(values map[string]string) (a vhost.SocketAccess, err error) {
 	return a, nil
 }
 
-// givesAway reports whether the socket's owner or group is one that this process may
-// set only with CAP_CHOWN.
+// givesAway reports whether this process needs CAP_CHOWN to give the socket to the requested owner or
+// group.
 func givesAway(a vhost.SocketAccess) bool {
 	return a.UID != nil && *a.UID != os.Geteuid() || a.GID != nil && !privilege.Member(*a.GID)
 }
@@ -73,8 +73,8 @@ func accountNumber(key, word, kind string) (*int, error) {
 	return &number, nil
 }
 
-// checkSocketAccess refuses the options for owner, group and mode if the port makes no
-// socket.
+// checkSocketAccess refuses the options for a socket's owner, group and mode if the port only connects
+// to a socket.
 func checkSocketAccess(values map[string]string) error {
 	for _, key := range []string{"socket-owner", "socket-group", "socket-mode"} {
 		if word, given := values[key]; given && values["mode"] == "client" {

@@ -24,26 +24,25 @@ func init() {
 		options: optionTable{
 			"dev":   {check: deviceName},
 			"netns": {check: namespaceName},
-			// mac= is the tap's own MAC address. A bridge behind the tap may send from
-			// other addresses, so mac= does not restrict them.
+			// mac= sets the tap's own MAC address. It does not restrict the addresses from which frames
+			// may come, because a bridge may be behind the tap.
 			"mac": {check: macAddress},
 			"mtu": {check: numberIn(68, tap.MaxMTU)},
 			"vni": memberVNI, bondOption: memberBond,
 			"id": portID,
-			// addresses= restricts the sender addresses; the tap's own MAC address is
-			// always allowed.
+			// addresses= restricts the addresses from which the tap may send. The tap's own MAC address
+			// is always allowed.
 			"addresses": boundAddresses,
-			// queues= above 1 makes a multi_queue device.
+			// queues= above 1 makes a device with IFF_MULTI_QUEUE.
 			"queues": {value: "1", check: numberIn(1, tap.MaxQueues)},
-			// offloads=on lets the tap receive frames with unfinished checksums, and
-			// large frames.
+			// offloads=on allows frames with unfinished checksums and large frames, in both directions.
 			"offloads": {value: "on", check: oneOf("on", "off")},
 		},
 		make: func(c portContext) portDriver { return &tapPort{portContext: c} },
 	}
 }
 
-// tapPort is a tap. Its descriptors belong to control and outlive the engine.
+// tapPort is the driver of a tap. The tap's descriptors belong to control and outlive the engine.
 type tapPort struct {
 	portContext
 	mu  sync.Mutex
@@ -101,8 +100,8 @@ func (p *tapPort) attach(bool) error {
 	return p.portContext.attach(spec, p.tap.FDs(), false)
 }
 
-// setMTU changes the MTU of the tap. It then passes the device to the engine again,
-// because the engine takes only frames up to the MTU. On an error the tap has its former MTU.
+// setMTU changes the MTU of the tap, and then passes the device to the engine again, because the engine
+// drops frames beyond the MTU that it knows. On an error the tap has its former MTU.
 func (p *tapPort) setMTU(mtu int) error {
 	p.mu.Lock()
 	if p.tap == nil {
@@ -116,14 +115,14 @@ func (p *tapPort) setMTU(mtu int) error {
 		return err
 	}
 	err = p.attach(true)
-	if err == nil || errors.Is(err, engine.ErrGone) { // the next engine uses the new MTU
+	if err == nil || errors.Is(err, engine.ErrGone) { // without an engine, the next engine gets the new MTU
 		return nil
 	}
 	p.mu.Lock()
 	restored := p.tap.SetMTU(former)
 	p.mu.Unlock()
 	if restored == nil {
-		_ = p.attach(true) // error ignored: err says already that the engine refuses the tap
+		_ = p.attach(true) // error ignored: the caller learns from err that the engine refuses the tap
 	}
 	return errors.Join(err, restored)
 }
@@ -152,7 +151,7 @@ func (p *tapPort) status() portStatus {
 	return st
 }
 
-// mtu implements mtuReader. The operator may have changed the device's MTU.
+// mtu implements mtuReader. It asks the kernel, because the operator may have changed the device's MTU.
 func (p *tapPort) mtu() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

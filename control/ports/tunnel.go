@@ -23,7 +23,7 @@ import (
 	"weft/tunnel"
 )
 
-// Types of tunnels.
+// Types of tunnel ports: values of the option type=.
 const (
 	kindVXLAN  = "vxlan"
 	kindGPE    = "vxlan-gpe"
@@ -32,7 +32,8 @@ const (
 	kindERSPAN = "erspan"
 )
 
-// VNIs have 24 bits (RFC 7348 section 5), ERSPAN's session IDs 10 (draft-foschiano-erspan-03 section 4.2).
+// A VNI has 24 bits (RFC 7348 section 5), an ERSPAN session ID 10 (draft-foschiano-erspan-03 section
+// 4.2).
 const (
 	maxVNI     = 1<<24 - 1
 	maxSession = 1<<10 - 1
@@ -54,10 +55,10 @@ func init() {
 	})
 }
 
-// overUDP are the options of tunnels that have a UDP port.
+// overUDP has the options that only tunnels over UDP have.
 var overUDP = []string{"vni", "dst_port", "src_port", "udp_csum"}
 
-// addTunnelKind adds a type of tunnel with the options of all tunnels and its own.
+// addTunnelKind adds a type of tunnel. Its options are those of all tunnels and those in "own".
 func addTunnelKind(name string, kind tunnel.Kind, own optionTable) {
 	options := optionTable{
 		"vni":      {required: true, check: wordOr("flow", numberIn(0, maxVNI))},
@@ -66,7 +67,7 @@ func addTunnelKind(name string, kind tunnel.Kind, own optionTable) {
 		"learning": {check: oneOf("on", "off")},
 		"answers":  {check: oneOf("on", "off")},
 		"local":    {check: address},
-		// split_horizon=off: normal and flood send frames of other tunnels to this one.
+		// split_horizon=off: normal and flood send frames from other tunnels to this one, too.
 		"split_horizon": {check: oneOf("on", "off")},
 		"dst_port":      {value: strconv.Itoa(int(kind.Port())), check: numberIn(1, 65535)},
 	}
@@ -83,26 +84,27 @@ func addTunnelKind(name string, kind tunnel.Kind, own optionTable) {
 	}
 }
 
-// values of reserved=, in the order of package tunnel's Ext constants; the first is
-// the default
+// reservedBits are the values of reserved=, in the order of package tunnel's constants Ext...; the first
+// is the default.
 var reservedBits = []string{"ignore", "refuse", "gbp", "gpe"}
 
-// tunnelPort is a tunnel port, which has no device. It has a row of the termination
-// table (for decapsulation), data for translation, and the membership of its multicast
-// group.
+// tunnelPort is the driver of a tunnel port, which has no device. For received datagrams, workers have a
+// row for it in the termination table. For frames to send, translations read its info. The driver itself
+// only joins the port's multicast group and keeps the key of BFD.
 type tunnelPort struct {
 	portContext
 	mu         sync.Mutex
 	membership underlay.Membership
-	auth       *bfd.Auth // of BFD sessions; nil: the port has never been open
+	auth       *bfd.Auth // authentication of BFD sessions; nil: the port was never open
 }
 
-// bfdAuth returns the authentication of the port's BFD sessions.
+// bfdAuth returns the authentication of the port's BFD sessions, and reads the key if the port was never
+// open.
 func (p *tunnelPort) bfdAuth() bfd.Auth {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.auth == nil {
-		a, _ := readBFDAuth(p.values) // error ignored: nobody has the key that it returns then
+		a, _ := readBFDAuth(p.values) // error ignored: a is a random key then, which no remote has
 		p.auth = &a
 	}
 	return *p.auth
@@ -146,8 +148,7 @@ func (p *tunnelPort) attach(bool) error          { return nil }
 func (p *tunnelPort) fault(string) bool          { return true }
 func (p *tunnelPort) network(_ []netip.AddrPort) { p.join() }
 
-// join makes the kernel join the port's multicast group on the device of the option
-// dev=.
+// join makes the kernel join the port's multicast group on the device that the option dev= names.
 func (p *tunnelPort) join() {
 	group := groupOf(p.values)
 	if !group.IsValid() {
@@ -160,7 +161,8 @@ func (p *tunnelPort) join() {
 	}
 }
 
-// status returns the state of the port: it is down while all its remotes are.
+// status returns the state of the port, which is down only while all its remotes are down, and what is
+// wrong with its remotes.
 func (p *tunnelPort) status() portStatus {
 	p.mu.Lock()
 	trouble := p.membership.Trouble
@@ -191,7 +193,7 @@ func (p *tunnelPort) close() {
 	p.membership.Leave()
 }
 
-// tunnelKind returns the kind of tunnel of a port with these options.
+// tunnelKind returns the kind of outer header that the options of a tunnel port select.
 func tunnelKind(values map[string]string) tunnel.Kind {
 	switch {
 	case values["type"] == kindGRE:
@@ -210,7 +212,7 @@ func tunnelKind(values map[string]string) tunnel.Kind {
 	return tunnel.KindVXLAN
 }
 
-// encapOf has the tunnel fields of each kind.
+// encapOf maps each kind of outer header to the tunnel fields that flows can use with it.
 var encapOf = map[tunnel.Kind]xlate.Encap{
 	tunnel.KindVXLAN: xlate.EncapVXLAN, tunnel.KindGBP: xlate.EncapGBP,
 	tunnel.KindGPE: xlate.EncapGPE, tunnel.KindGeneve: xlate.EncapGeneve,
@@ -219,8 +221,8 @@ var encapOf = map[tunnel.Kind]xlate.Encap{
 
 func (p *switchPort) isTunnel() bool { return p.info.Kind == xlate.PortTunnel }
 
-// checkUDPPort returns an error if tunnel o uses the UDP port of tunnel p and has another kind
-// of header. A received datagram does not name its kind, so the UDP port decides.
+// checkUDPPort returns an error if the tunnels p and o use the same UDP port with different headers.
+// Only the UDP port tells a receiver which header a datagram has.
 func checkUDPPort(p, o *switchPort) error {
 	if !p.isTunnel() || !o.isTunnel() || p.udpPort == 0 || p.udpPort != o.udpPort || tunnelKind(p.values).SharesPort(tunnelKind(o.values)) {
 		return nil
@@ -228,7 +230,8 @@ func checkUDPPort(p, o *switchPort) error {
 	return usererr.Errorf("dst_port=%d: port %s, of type=%s, uses it; expected another UDP port for type=%s", p.udpPort, o.saved.Name, o.kind, p.kind)
 }
 
-// networkWord returns the option of a tunnel that selects its network, vni= or key=, and its value.
+// networkWord returns the name of the option that selects a tunnel's network, vni= or key=, and its
+// value.
 func networkWord(values map[string]string) (name, value string) {
 	if name = "vni"; !tunnelKind(values).HasPort() {
 		name = "key"
@@ -236,8 +239,8 @@ func networkWord(values map[string]string) (name, value string) {
 	return name, values[name]
 }
 
-// fillTunnel stores a tunnel port's checked options in info. It returns the outer
-// destination port, or 0 if the kind of tunnel has none.
+// fillTunnel stores a tunnel port's options in info; the option table has checked them. It returns the
+// outer destination port, or 0 for a tunnel without UDP.
 func fillTunnel(info *xlate.PortInfo, values map[string]string) (udpPort uint16) {
 	info.Encap = encapOf[tunnelKind(values)]
 	_, network := networkWord(values)
@@ -258,7 +261,7 @@ func fillTunnel(info *xlate.PortInfo, values map[string]string) (udpPort uint16)
 	return uint16(n)
 }
 
-// memberVNI is the option vni= of a guest's port.
+// memberVNI is the option vni= of ports that are no tunnels: the network that the port belongs to.
 var memberVNI = option{check: numberIn(0, maxVNI)}
 
 func fillMember(info *xlate.PortInfo, values map[string]string) {
@@ -276,10 +279,11 @@ func (p *switchPort) termination() tunnel.Termination {
 	t.Extensions = uint8(max(0, slices.Index(reservedBits, p.values["reserved"])))
 	t.Kind = tunnelKind(p.values)
 	if t.Kind == tunnel.KindGBP && t.Extensions == tunnel.ExtRefuse {
-		t.Extensions = tunnel.ExtGBP // the port knows these bits
+		t.Extensions = tunnel.ExtGBP // GBP uses some of the reserved bits, so they are no error
 	}
 	t.BFD = p.info.BFD
-	// without a local address, the row also accepts datagrams to the multicast group
+	// With a multicast group, datagrams arrive for the local address and for the group, so the row
+	// accepts any address.
 	if p.info.Local.IsValid() && !groupOf(p.values).IsValid() {
 		t.Local = p.info.Local.As16()
 	}
@@ -289,11 +293,12 @@ func (p *switchPort) termination() tunnel.Termination {
 	return t
 }
 
-// The port number is the index in the termination table, so the table must have room
-// for all port numbers.
+// A tunnel port's number is its index in the termination table, so the table must be large enough for
+// all port numbers.
 var _ = [tunnel.MaxTerminations - port.MaxPorts + 1]struct{}{}
 
-// sendTerminations sends changed rows of the termination table to the workers w.
+// sendTerminations sends the changed rows of the termination table to the workers w. The rows decide
+// which received datagrams are decapsulated.
 func (ps *Ports) sendTerminations(_ *change.Tx, w *workers.Workers) {
 	changed := false
 	for no := range uint32(port.MaxPorts) {
@@ -319,7 +324,7 @@ func (ps *Ports) sendTerminations(_ *change.Tx, w *workers.Workers) {
 	}
 }
 
-// uplinks returns the port numbers of the uplinks, by device name.
+// uplinks returns the numbers of the open uplinks, by device name.
 func (ps *Ports) uplinks(*change.Tx) map[string]uint32 {
 	devices := map[string]uint32{}
 	for no, p := range ps.byNumber {
@@ -330,11 +335,11 @@ func (ps *Ports) uplinks(*change.Tx) map[string]uint32 {
 	return devices
 }
 
-// updateEndpoints passes the tunnels' endpoints to the uplinks.
+// updateEndpoints checks the ports' devices, and passes the present tunnel endpoints to the uplinks.
 func (ps *Ports) updateEndpoints() {
 	ps.configuration.Do(func(tx *change.Tx) {
 		if ps.followDevices(tx) {
-			ps.touch(tx) // passes the endpoints too
+			ps.touch(tx) // the commit then passes the endpoints, too
 			return
 		}
 		ps.updateEndpointsLocked(tx)
@@ -350,8 +355,8 @@ func (ps *Ports) updateEndpointsLocked(tx *change.Tx) {
 	}
 }
 
-// endpointsOf returns the endpoints without the link-local addresses of other devices than
-// the port's own: such an address is valid on its device only.
+// endpointsOf returns the endpoints that are valid on the port's device. It leaves out link-local
+// addresses of other devices.
 func (ps *Ports) endpointsOf(p *switchPort, endpoints []netip.AddrPort) []netip.AddrPort {
 	own := ps.kernel.AddressesOf(p.values["dev"])
 	return slices.DeleteFunc(slices.Clone(endpoints), func(e netip.AddrPort) bool {
@@ -359,8 +364,8 @@ func (ps *Ports) endpointsOf(p *switchPort, endpoints []netip.AddrPort) []netip.
 	})
 }
 
-// endpoints returns the sorted local endpoints of all tunnels. Those of GRE have port 0. A port
-// without a local address uses all addresses of the uplinks.
+// endpoints returns the local endpoints of all tunnels, sorted. Endpoints of GRE have UDP port 0. A
+// tunnel port without a local address has an endpoint at each address of the uplinks.
 func (ps *Ports) endpoints(tx *change.Tx) []netip.AddrPort {
 	var local []netip.Addr
 	for device := range ps.uplinks(tx) {

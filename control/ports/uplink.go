@@ -25,40 +25,40 @@ func init() {
 		options: optionTable{
 			"dev":    {required: true, check: deviceName},
 			"queues": {check: numberIn(1, min(xsk.MaxQueues, afpacket.MaxQueues))},
-			// offload=on runs known flows from tunnels to devices in the kernel. It needs packet sockets.
+			// offload=on lets the kernel forward known flows from tunnels to other devices. It needs
+			// packet sockets.
 			"offload": {value: "off", check: oneOf("on", "off")},
 		},
 		make: func(c portContext) portDriver { return &uplinkPort{portContext: c} },
 	}
 }
 
-// uplinkDriver is the driver of an uplink. An uplinkPort chooses between several.
+// uplinkDriver is a driver among which an uplinkPort chooses: xdpPort or packetPort.
 type uplinkDriver interface {
 	portDriver
 	deviceFollower
 }
 
-// uplinkPort is an uplink that chooses how it uses its device. It uses AF_XDP if the
-// device's driver supports zero-copy, and packet sockets otherwise. It chooses again
-// each time the port is set up.
+// uplinkPort is the driver of type=uplink, which chooses another driver for its device. It chooses
+// AF_XDP if the device's driver supports zero-copy, and packet sockets otherwise. It chooses again each
+// time the port is set up.
 type uplinkPort struct {
 	portContext
-	mu     sync.Mutex // taken before the lock of the driver that was chosen
+	mu     sync.Mutex // taken before the lock of the chosen driver
 	chosen uplinkDriver
 	reason string // reason for the choice of the driver
-	noRing string // see packetPort; a new choice keeps it
+	noRing string // see packetPort; a new packetPort gets it
 }
 
-// keptChoice is the driver that an uplinkPort has chosen, as JSON for the next control
-// process.
+// keptChoice is the state of an uplinkPort that the engine keeps for the next control process, as JSON.
 type keptChoice struct {
-	Kind   string          `json:"kind"` // kind of port of the chosen driver
+	Kind   string          `json:"kind"` // option type= of the chosen driver
 	Why    string          `json:"why"`
-	Device json.RawMessage `json:"device"` // state that the chosen driver keeps
+	Device json.RawMessage `json:"device"` // state of the chosen driver
 }
 
-// driver returns a driver for this port's device. kind is the kind of uplink, reason
-// says why it was chosen.
+// driver makes a driver for this port's device. kind is kindXDP or kindPacket. reason says why this
+// driver is chosen.
 func (p *uplinkPort) driver(kind, reason string) uplinkDriver {
 	c := p.portContext
 	c.kind, c.values = kind, maps.Clone(p.values)
@@ -93,9 +93,9 @@ func (p *uplinkPort) open(kept *engine.Kept) error {
 	return nil
 }
 
-// tryZeroCopy opens the device with AF_XDP in zero-copy mode. It does not try this if
-// the device's driver does not offer the mode, because attaching an XDP program may
-// take the link down. On an error, reason says why packet sockets are used.
+// tryZeroCopy opens the device with AF_XDP in zero-copy mode. It does not even try if the device's
+// driver lacks this mode, because attaching an XDP program may take the link down. On an error, reason
+// says why the port uses packet sockets instead.
 func (p *uplinkPort) tryZeroCopy() (reason string, err error) {
 	if p.values["offload"] == "on" {
 		return "offload=on needs packet sockets, because XDP takes the datagrams first", errors.ErrUnsupported
@@ -113,8 +113,8 @@ func (p *uplinkPort) tryZeroCopy() (reason string, err error) {
 	return "", nil
 }
 
-// inherit takes over the device of an earlier control process. If it returns an error,
-// the caller closes the descriptors of kept.
+// inherit takes over the device and the choice of an earlier control process. If it returns an error,
+// the caller closes the descriptors that are still in kept.
 func (p *uplinkPort) inherit(kept *engine.Kept) error {
 	var c keptChoice
 	if err := json.Unmarshal(kept.Request.Blob, &c); err != nil {
@@ -125,7 +125,7 @@ func (p *uplinkPort) inherit(kept *engine.Kept) error {
 	}
 	inner := *kept
 	inner.Request.Blob = c.Device
-	kept.FDs = nil // the driver owns them, even if it fails
+	kept.FDs = nil // the chosen driver owns the descriptors now, even if it fails
 	driver := p.driver(c.Kind, c.Why)
 	if err := driver.open(&inner); err != nil {
 		return err
@@ -134,8 +134,8 @@ func (p *uplinkPort) inherit(kept *engine.Kept) error {
 	return nil
 }
 
-// current returns the driver that was chosen and its kind. The driver is nil if the
-// port is not open.
+// current returns the chosen driver and the reason for the choice. The driver is nil if the port is not
+// open.
 func (p *uplinkPort) current() (uplinkDriver, string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -161,7 +161,7 @@ func (p *uplinkPort) network(endpoints []netip.AddrPort) {
 	}
 }
 
-// follow implements deviceFollower.
+// follow implements deviceFollower: the chosen driver checks its device.
 func (p *uplinkPort) follow(u *underlay.Kernel) error {
 	driver, _ := p.current()
 	if driver == nil {
@@ -170,7 +170,7 @@ func (p *uplinkPort) follow(u *underlay.Kernel) error {
 	return driver.follow(u)
 }
 
-// check implements deviceChecker.
+// check implements deviceChecker. Only packet sockets can stop without an event.
 func (p *uplinkPort) check() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -197,10 +197,10 @@ func (p *uplinkPort) status() portStatus {
 	return s
 }
 
-// afterAsked returns the rest of a driver's reason, after the words "asked for".
+// afterAsked returns what a driver's reason says after the words "asked for", which do not fit a choice.
 func afterAsked(reason string) string { return reason[min(len(asked), len(reason)):] }
 
-// asked is the reason for a mode that the port's options ask for.
+// asked is the reason that a driver gives for a mode that the port's options have asked for.
 const asked = "asked for"
 
 func (p *uplinkPort) close() {

@@ -11,26 +11,26 @@ import (
 	"weft/engine"
 )
 
-// The kernel may change, remove and recreate the device of an uplink. After each such
-// event, the port checks its device.
+// The kernel may change, remove and recreate the device of a port. After each event about links, the
+// port's driver checks its device.
 
-// deviceFollower is a driver with a device that the kernel may change or remove.
+// deviceFollower is a driver whose device the kernel may change or remove.
 type deviceFollower interface {
-	// follow checks the device for changes. An error is the reason why the port must be
+	// follow checks the device after an event about links. An error is the reason why the port must be
 	// set up again.
 	follow(u *underlay.Kernel) error
 	// present reports whether the port's device exists.
 	present(u *underlay.Kernel) bool
 }
 
-// deviceChecker is a driver whose device may stop without an event of the kernel.
+// deviceChecker is a driver whose device may stop working without an event from the kernel.
 type deviceChecker interface {
 	// check returns the reason why the port must be set up again, or nil.
 	check() error
 }
 
-// checkDevices calls check of each port's driver. If a port was set up again, changed is true and
-// the caller calls touch.
+// checkDevices calls the method check of each driver that has it. If a port was set up again, changed is
+// true and the caller makes a new view of the ports.
 func (ps *Ports) checkDevices(tx *change.Tx) (changed bool) {
 	for _, p := range ps.byNumber {
 		c, ok := p.driver.(deviceChecker)
@@ -46,8 +46,8 @@ func (ps *Ports) checkDevices(tx *change.Tx) (changed bool) {
 	return changed
 }
 
-// followDevices makes each port's driver check its device, and sets up a port whose device
-// exists again. If a port was set up, changed is true and the caller calls touch.
+// followDevices makes each port's driver check its device, and sets up the ports whose device exists
+// again. If it has set up a port, changed is true and the caller makes a new view of the ports.
 func (ps *Ports) followDevices(tx *change.Tx) (changed bool) {
 	for _, p := range ps.byNumber {
 		f, ok := p.driver.(deviceFollower)
@@ -56,7 +56,7 @@ func (ps *Ports) followDevices(tx *change.Tx) (changed bool) {
 		}
 		if p.opened && p.problem.Load() == nil {
 			if err := f.follow(ps.kernel); err != nil {
-				if p.kind == kindDevice { // containers come and go; the words are those of ovs-vswitchd
+				if p.kind == kindDevice { // no error, because containers come and go; the words are those of ovs-vswitchd
 					ps.log.Warn("could not open network device "+p.values["dev"], "port", p.saved.Name, "why", err)
 				} else {
 					ps.log.Error("port has lost its device", "port", p.saved.Name, "why", err)
@@ -65,8 +65,8 @@ func (ps *Ports) followDevices(tx *change.Tx) (changed bool) {
 				p.lost = true
 			}
 		}
-		// set up only once here, because setting up may cause further events;
-		// retryPorts tries again
+		// One attempt only, because setting up a device may cause more events. retryPorts makes the
+		// further attempts.
 		if p.lost && f.present(ps.kernel) {
 			p.lost = false
 			changed = ps.retryPort(tx, p) || changed
@@ -75,7 +75,7 @@ func (ps *Ports) followDevices(tx *change.Tx) (changed bool) {
 	return changed
 }
 
-// failPort closes a port's device. retryPorts later sets the port up again.
+// failPort closes a port's device and stores the reason. retryPorts opens it again later.
 func (ps *Ports) failPort(tx *change.Tx, p *switchPort, reason error) {
 	p.driver.close()
 	p.opened = false
@@ -83,9 +83,9 @@ func (ps *Ports) failPort(tx *change.Tx, p *switchPort, reason error) {
 	ps.SetTunnels(tx)
 }
 
-// device returns the kernel's state of the port's device. It returns an error if the
-// device is missing, or if its index is not index (the index at set-up). answered is
-// false if the kernel did not answer.
+// device asks the kernel about the port's device. It returns an error if the device is missing, or if
+// its interface index differs from index, which it had at set-up. answered is false if the kernel did
+// not answer.
 func (c *portContext) device(u *underlay.Kernel, index int) (state underlay.DeviceState, answered bool, err error) {
 	dev := c.values["dev"]
 	state, there, err := u.Device(dev)
@@ -106,9 +106,8 @@ func (c *portContext) present(u *underlay.Kernel) bool {
 	return there && err == nil
 }
 
-// follow implements deviceFollower. While the device is down or changes its MTU, the
-// sockets and the XDP program stay, because attaching a program takes some cards down
-// for seconds.
+// follow implements deviceFollower. The sockets and the XDP program stay while the device is down or
+// changes its MTU, because attaching a program takes some cards down for seconds.
 func (p *xdpPort) follow(u *underlay.Kernel) error {
 	dev := p.values["dev"]
 	p.mu.Lock()
@@ -129,8 +128,7 @@ func (p *xdpPort) follow(u *underlay.Kernel) error {
 	}
 	p.log.Info("MTU has changed", "dev", dev, "mtu", now.MTU)
 	_, _ = p.detach() // error ignored: a port of a dead engine is detached already
-	// ErrGone (the engine has died) is no failure here: the next engine uses the new
-	// MTU
+	// Without an engine (ErrGone), the next engine gets the new MTU.
 	if err := p.attachLocked(); err != nil && !errors.Is(err, engine.ErrGone) {
 		p.log.Warn("cannot attach the device with its new MTU", "error", err)
 		return err
@@ -138,7 +136,7 @@ func (p *xdpPort) follow(u *underlay.Kernel) error {
 	return nil
 }
 
-// noteLink stores the state of the link. The caller holds p.mu.
+// noteLink stores whether the link is up, and counts how often it went down. The caller holds p.mu.
 func (p *xdpPort) noteLink(now underlay.DeviceState) {
 	trouble := now.Trouble(p.values["dev"])
 	if trouble == p.linkTrouble {

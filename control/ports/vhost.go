@@ -27,7 +27,7 @@ func init() {
 			"path": {required: true, check: socketPath},
 			"vni":  memberVNI,
 			"id":   portID,
-			// mac= and addresses= name the addresses from which the guest may send.
+			// mac= and addresses= restrict the addresses from which the guest may send.
 			"mac":       boundMACs,
 			"addresses": boundAddresses,
 			"mode":      {value: "server", check: oneOf("client", "server")},
@@ -45,18 +45,18 @@ func init() {
 	}
 }
 
-// vhostPort is a vhost-user session with the front end of a guest. The session outlives
-// the engine. The engine keeps the session's state for the next control process.
+// vhostPort is the driver of a vhost-user port. Its session with the guest's front end outlives the
+// engine, which keeps the session's state for the next control process.
 type vhostPort struct {
 	portContext
 	mu      sync.Mutex
 	session *vhost.Session // nil: not open
 	stop    context.CancelFunc
 
-	// keeping serializes the storing of the session's snapshots, so that the engine
-	// keeps the newest.
+	// keeping is held while the session's state is stored in the engine, so that an older state never
+	// replaces a newer one.
 	keeping   sync.Mutex
-	forgotten bool // the session has ended, and no further snapshot is stored; guarded by keeping
+	forgotten bool // the session has ended, so nothing more is stored; guarded by keeping
 }
 
 func (p *vhostPort) open(device *engine.Kept) error {
@@ -81,7 +81,7 @@ func (p *vhostPort) open(device *engine.Kept) error {
 		}
 	}
 	if device == nil || err != nil {
-		if unknown != nil { // a session that was taken over already has its socket
+		if unknown != nil { // a session that was taken over has its socket already
 			return unknown
 		}
 		if givesAway(access) {
@@ -109,8 +109,8 @@ func (p *vhostPort) open(device *engine.Kept) error {
 	return nil
 }
 
-// attach passes the device of a running session to the engine. A device that starts
-// later is passed on by vhostBackend.Start.
+// attach passes the device of a session to the engine, if the guest has started it. vhostBackend.Start
+// passes a device that the guest starts later.
 func (p *vhostPort) attach(resume bool) error {
 	p.mu.Lock()
 	s := p.session
@@ -127,8 +127,9 @@ func (p *vhostPort) attach(resume bool) error {
 	return p.portContext.attach(spec, fds, false)
 }
 
-// keepParts stores parts of the session's state in the engine for the next control process.
-// The caller's function makes them: Snapshot for an engine that has none, Changes otherwise.
+// keepParts stores parts of the session's state in the engine for the next control process. makeParts
+// returns them: Snapshot all of them, for an engine that has none yet, and Changes those that have
+// changed.
 func (p *vhostPort) keepParts(makeParts func() []vhost.Part) {
 	p.keeping.Lock()
 	defer p.keeping.Unlock()
@@ -147,14 +148,13 @@ func (p *vhostPort) keepParts(makeParts func() []vhost.Part) {
 	}
 }
 
-// forgetSnapshot deletes the stored state of the session and prevents further
-// snapshots.
+// forgetSnapshot deletes the session's state from the engine, and prevents that it is stored again.
 func (p *vhostPort) forgetSnapshot() {
 	p.keeping.Lock()
 	defer p.keeping.Unlock()
 	p.forgotten = true
 	queues, _ := strconv.Atoi(p.values["queues"]) // valid: the option table has checked it
-	p.forgetParts(vhost.Parts(queues))            // before part 0, because a device without its parts is not restored
+	p.forgetParts(vhost.Parts(queues))            // first, because a device with missing parts cannot be restored
 	p.forget()
 }
 
@@ -164,7 +164,7 @@ func closeFDs(fds []int) {
 	}
 }
 
-// fault ends the session with the guest, which logs the reason.
+// fault ends the session with the guest. The session logs the reason.
 func (p *vhostPort) fault(reason string) bool {
 	p.mu.Lock()
 	s := p.session
@@ -206,12 +206,12 @@ func (p *vhostPort) close() {
 		s.Close()
 		stop()
 	}
-	_, _ = p.detach() // detaches a device that the session does not have
+	_, _ = p.detach() // the engine may have a device that the session does not know
 	p.forgetSnapshot()
 }
 
-// vhostBackend passes the devices of a session to the engine. While there is no engine,
-// it returns no error: the next engine gets the devices from attach.
+// vhostBackend implements vhost.Backend: it passes a session's devices to the engine. Without an engine
+// it returns no error, because the method attach of vhostPort passes the devices to the next engine.
 type vhostBackend vhostPort
 
 func (b *vhostBackend) Start(spec []byte, fds []int) error {

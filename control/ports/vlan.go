@@ -10,8 +10,8 @@ import (
 	"weft/openflow/xlate"
 )
 
-// vlanOptions are the options for a port's VLANs in the action normal. Names and values are
-// as in ovs-vswitchd.conf.db(5). A set of VLANs is a list of numbers and ranges.
+// vlanOptions are the options for a port's VLANs, which the action normal uses. Names and values are
+// those of ovs-vswitchd.conf.db(5). A set of VLANs is a list of numbers and ranges.
 var vlanOptions = optionTable{
 	"tag":          {check: numberIn(0, maxVID)},
 	"trunks":       {check: vlanSetWords},
@@ -28,8 +28,7 @@ const (
 	tpidService  = 0x88a8
 )
 
-// vlanModes are the values of vlan_mode=. They are in the order of package xlate's VLAN
-// modes.
+// vlanModes are the values of vlan_mode=, in the order of package xlate's VLAN modes.
 var vlanModes = []string{"trunk", "access", "native-tagged", "native-untagged", "dot1q-tunnel"}
 
 func vlanSetWords(value string) string {
@@ -72,8 +71,7 @@ func vlanMode(values map[string]string) xlate.VLANMode {
 	return xlate.VLANTrunk
 }
 
-// fillVLANs stores the port's VLANs in info. It refuses options that the mode does not
-// use.
+// fillVLANs stores the port's VLANs in info. It refuses options that have no effect in the port's mode.
 func fillVLANs(info *xlate.PortInfo, values map[string]string) error {
 	given := false
 	for key := range vlanOptions {
@@ -108,8 +106,8 @@ func fillVLANs(info *xlate.PortInfo, values map[string]string) error {
 		p.CVLANs, _ = parseVLANs(values["cvlans"])
 	}
 	if native := mode == xlate.VLANNativeTagged || mode == xlate.VLANNativeUntagged; native && vid != 0 {
-		// The port does not carry VLAN 0, because its frames without a VLAN belong to
-		// VLAN vid.
+		// Frames without a tag belong to VLAN vid, the native VLAN, and not to VLAN 0. So the port does
+		// not carry VLAN 0.
 		if p.Trunks == nil {
 			p.Trunks, _ = parseVLANs("0-4095")
 		}

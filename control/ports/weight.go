@@ -9,15 +9,15 @@ import (
 	"weft/datapath"
 )
 
-// Weights of ports in the division of a worker's time (datapath/account.go). A weight is an
-// option, so that it is saved, exported and applied like others.
+// A port's weight decides its share of a worker's time (datapath/account.go). It is an option, so that
+// it is saved, exported and applied like others.
 
-// weightOptions are options of the ports that pay for the time of their frames.
+// weightOptions are options of the ports for whose frames the worker's time is accounted.
 var weightOptions = optionTable{
 	"weight": {check: numberIn(1, datapath.MaxWeight)},
 }
 
-// setWeights sends the workers the weights that have changed.
+// setWeights passes the weights of all ports to the pipeline, which sends changed ones to the workers.
 func (ps *Ports) setWeights(tx *change.Tx) {
 	weights := map[uint32]uint32{}
 	for number, p := range ps.byNumber {

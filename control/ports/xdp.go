@@ -34,15 +34,15 @@ func init() {
 	}
 }
 
-// xdpPort is an uplink with AF_XDP sockets and an XDP program. Control owns both, so
-// they outlive the engine.
+// xdpPort is an uplink with AF_XDP sockets and an XDP program. Control owns both, so they outlive the
+// engine.
 type xdpPort struct {
 	portContext
 	mu        sync.Mutex
 	uplink    *xsk.Uplink // nil: not open
 	endpoints []netip.AddrPort
-	// linkTrouble is the reason why the device does not forward, or "". linkDowns
-	// counts how often the device has stopped forwarding.
+	// linkTrouble is the reason why the device forwards no frames, or "". linkDowns counts how often
+	// this has begun.
 	linkTrouble string
 	linkDowns   int
 }
@@ -60,7 +60,7 @@ func (p *xdpPort) open(device *engine.Kept) error {
 	if err := p.permitted(privilege.XDP); err != nil {
 		return err
 	}
-	// error ignored: the option table has checked the value; 0 means all queues
+	// errors ignored: the option table has checked the values; 0: all queues, or no option
 	queues, _ := strconv.Atoi(p.values["queues"])
 	channels, _ := strconv.Atoi(p.values["channels"])
 	busy, _ := strconv.Atoi(p.values["busy_poll"])
@@ -145,13 +145,13 @@ func (p *xdpPort) status() portStatus {
 	return st
 }
 
-// close closes the engine's sockets first and then removes the XDP program. Some
-// drivers hang with the other order.
+// close detaches the port, which closes the engine's sockets, before it removes the XDP program. Some
+// drivers hang in the other order.
 func (p *xdpPort) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.uplink != nil {
-		// from here on, the kernel's stack receives the tunnels' datagrams
+		// the kernel's own stack receives the tunnels' datagrams from now on
 		_ = p.uplink.SetEndpoints(nil)
 	}
 	_, _ = p.detach() // error ignored: a port of a dead engine is detached already
