@@ -170,8 +170,8 @@ func (bs *Bridges) remove(b *Bridge) {
 	bs.list = slices.DeleteFunc(slices.Clone(bs.list), func(o *Bridge) bool { return o == b })
 }
 
-// LimitRows emits the rows of `weft show limits` about OpenFlow connections. It adds up the rows of all
-// bridges that have the same name and holder.
+// LimitRows emits the rows of `weft show limits` about OpenFlow connections. Rows with the same name and
+// holder are added up over all bridges.
 func (bs *Bridges) LimitRows(emit func(limits.Row)) {
 	type key struct {
 		name   string

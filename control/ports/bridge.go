@@ -42,7 +42,7 @@ func (ps *Ports) withoutFirst(options []string) []string {
 	})
 }
 
-// inBridge returns the ports of a bridge.
+// inBridge returns the ports of the bridge with this number, in no order.
 func (ps *Ports) inBridge(number uint8) (list []*switchPort) {
 	for _, p := range ps.byNumber {
 		if p.info.Bridge == number {

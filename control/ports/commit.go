@@ -10,8 +10,8 @@ import (
 )
 
 // This file has the work of this package in a transaction. Additions, changes and deletions alter the
-// set of ports at once. The commit then makes a single view of the set for translations, attaches the new ports,
-// saves them, and closes the devices of deleted ports.
+// set of ports at once. The commit then makes a single view, the copy of the set that translations read
+// without a lock. It attaches the new ports, saves them, and closes the devices of deleted ports.
 
 // changes records what a transaction has changed in the set of ports, for the stages of its commit.
 type changes struct {

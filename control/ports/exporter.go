@@ -33,7 +33,7 @@ const (
 	virtualOption                 = "virtual_obs_id"
 )
 
-// Limits of exporters.
+// Limits of the exporters' options. Intervals are in seconds, headers in bytes.
 const (
 	maxTargets = 8
 	// leastHeader and maxHeader limit the bytes of a frame that a sample has. Fewer bytes would cut the

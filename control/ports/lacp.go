@@ -53,7 +53,7 @@ func speaksLACP(values map[string]string) bool {
 	return values["lacp"] != "off" && values["lacp"] != ""
 }
 
-// checkLACP checks the options of a bond and of a member against their other options.
+// checkLACP refuses LACP options that need another option of the bond or the member.
 func checkLACP(values map[string]string) error {
 	if values["bond_mode"] == balanceTCP && !speaksLACP(values) {
 		return usererr.Errorf("bond_mode=%s: expected lacp=active or lacp=passive as well, because the switch at the other end must know the bond", balanceTCP)
