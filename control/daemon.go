@@ -185,8 +185,8 @@ func (d *Daemon) logPrivileges() {
 	}
 }
 
-// newDaemon makes a daemon. It locks the state directory and opens the sockets, which
-// only one daemon can do.
+// newDaemon makes a daemon. It locks the state directory and opens the sockets, so that it fails while
+// another daemon uses them.
 func newDaemon(config Config) (*Daemon, error) {
 	if err := config.complete(); err != nil {
 		return nil, err

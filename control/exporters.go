@@ -16,7 +16,7 @@ func (d *Daemon) exporterSetup() flowexport.Setup {
 	return flowexport.Setup{Captures: d.captures, Interfaces: d.interfaces, Log: d.log}
 }
 
-// interfaces returns the ports of all bridges as collectors see them.
+// interfaces returns the ports of all bridges as collectors see them, without mirrors and exporters.
 func (d *Daemon) interfaces() (list []flowexport.Interface) {
 	indexes := map[string]int{}
 	if devices, err := net.Interfaces(); err == nil {

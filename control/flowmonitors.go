@@ -16,8 +16,8 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// flowMonitors passes changes of flows to the monitors of the API and to the OpenFlow
-// connections of the flow's bridge.
+// flowMonitors passes changes of flows to weft's monitors (API) and to the monitors of the OpenFlow
+// connections of the flow's bridge. It implements pipeline.Monitors.
 type flowMonitors struct {
 	api      *observe.Monitors
 	services *ofconn.Services

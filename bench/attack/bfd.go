@@ -105,7 +105,7 @@ func (r *bfdRemote) send(p bfd.Packet) {
 	_, _ = r.conn.WriteToUDP(putBFD(make([]byte, 256), payload[:n]), &net.UDPAddr{IP: net.ParseIP(hostIP), Port: 4789})
 }
 
-// bfdSetup adds a tunnel with BFD and waits until its session is up.
+// bfdSetup adds a tunnel port with BFD, starts its remote, and waits until the session is up.
 func bfdSetup(p *play) error {
 	r := &bfdRemote{begin: time.Now()}
 	r.session.Begin(bfd.Config{MinTx: bfdIntervalUS, MinRx: bfdIntervalUS, Multiplier: bfdMultiplier}, guessedSession, r.now())

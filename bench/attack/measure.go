@@ -133,7 +133,7 @@ func (p *prober) end() (slowest time.Duration, answers int, err error) {
 	return p.longest, p.answers, p.failed
 }
 
-// usage describes the resources that a process holds.
+// usage has the resources that a process holds at one time.
 type usage struct {
 	Bytes       int64 `json:"bytes"`       // resident memory in bytes, without shared memory
 	Descriptors int   `json:"descriptors"` // number of open file descriptors
@@ -157,7 +157,7 @@ func usageOf(pid int) usage {
 // residentOf returns the resident memory of a process in bytes, without shared memory.
 func residentOf(pid int) int64 { return int64(bench.Status(pid).RssAnon) }
 
-// memoryWatch records the largest resident memory of a process.
+// memoryWatch samples the resident memory of a process every memoryGap, and keeps the largest value.
 type memoryWatch struct {
 	stop           chan struct{}
 	ended          chan struct{}

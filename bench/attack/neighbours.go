@@ -59,7 +59,7 @@ func neighbourFrame(p *play, f []byte) []byte {
 	return f[:n]
 }
 
-// underlaySocket opens a packet socket on the peer's device.
+// underlaySocket opens a packet socket on the underlay peer's device, which faces the switch.
 func underlaySocket(p *play) error {
 	return p.site.peer.Do(func() error {
 		device, err := net.InterfaceByName("u0")

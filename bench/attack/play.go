@@ -21,7 +21,7 @@ import (
 // switch, and must not be harmed.
 type attack struct {
 	name     string
-	attacker string // kind of attacker: "front end", "guest", "peer" or "client"
+	attacker string // kind of attacker, such as "guest"; the report prints it
 	summary  string
 	// mayLose names the kinds of the bystanders' frames that the attack may make the switch lose; "":
 	// none.

@@ -23,7 +23,7 @@ type row struct {
 	MachineMS float64 `json:"machine_ms"` // longest delay of a timer on this machine during the attack
 	APIMS     float64 `json:"api_ms"`     // time of the API's slowest answer
 	Answers   int     `json:"answers"`    // number of answers of the API
-	AttachMS  float64 `json:"attach_ms"`  // longest time for another guest to attach and echo a frame
+	AttachMS  float64 `json:"attach_ms"`  // longest time for a guest that does not attack to attach and echo a frame
 
 	// Part is what the bystanders got, divided by the smaller of what they asked for and their fair
 	// share; see fair.go. Wanted is the number of frames that they asked for; 0: as many as they could
@@ -39,7 +39,7 @@ type row struct {
 	// replaces an engine
 	Again uint64 `json:"again"`
 	Bad   int    `json:"bad"`   // number of changed frames and of misused buffers
-	Wrong int64  `json:"wrong"` // number of bystanders' frames that the attacker received
+	Wrong int64  `json:"wrong"` // number of bystanders' frames at the attacker, also before the measurement
 	Heard int64  `json:"heard"` // the frames in Wrong that arrived during the measurement
 
 	Control [2]usage `json:"control"` // of the control process, before and after the attack

@@ -18,7 +18,7 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// IP addresses and VNIs of the switch, its underlay and its overlay.
+// Addresses and VNIs of the switch, of its underlay and of its overlay.
 const (
 	hostIP     = "172.16.0.1"
 	peerIP     = "172.16.0.2"

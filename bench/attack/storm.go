@@ -49,7 +49,7 @@ type stormResult struct {
 	Moves  int        `json:"moves"` // how often a bystander was detached and attached again
 	// how often control, or control and the engine, were stopped for a while
 	Stalls int `json:"stalls"`
-	Flows  int `json:"flows"` // number of changes of flows
+	Flows  int `json:"flows"` // how often the storm has added or deleted a flow
 
 	Received uint64 `json:"received"`
 	Lost     int64  `json:"lost"`
@@ -95,7 +95,7 @@ type storming struct {
 	// txDrops is the sum of the drops in r.Drops that happened when the switch sent to a bystander.
 	txDrops int64
 	reset   bool   // a drop counter has restarted at 0 since this was last cleared
-	last    uint64 // number of replaced engines at the last refresh
+	last    uint64 // number of replaced engines that control had counted at the last refresh
 	stop    chan struct{}
 	// settled has the counts at the last call of settle.
 	settled balance

@@ -22,7 +22,7 @@ type gap struct {
 	own      time.Duration // part of the gap in which this program's loop did not run
 }
 
-// streamConfig configures the loop of a stream.
+// streamConfig configures the loop that moves the two guests' frames.
 type streamConfig struct {
 	core   int           // core on which the loop runs; -1: any core
 	rounds int           // steps of each guest between two readings of the clock
@@ -49,7 +49,7 @@ type stream struct {
 	demand      demand               // what the guests asked for and got since the start
 }
 
-// startStream starts a goroutine that runs the load until end is called.
+// startStream starts a goroutine that moves the guests' frames until the method end is called.
 func startStream(l *vhosttest.Load, c streamConfig) *stream {
 	s := &stream{config: c, load: l, stop: make(chan struct{}), ended: make(chan struct{}), lastArrival: time.Now()}
 	go func() {
@@ -180,7 +180,7 @@ func (s *stream) beginStill(countHeld func() int) {
 	s.baseBad, s.lastArrival, s.ownGap = s.bad, time.Now(), 0
 }
 
-// streamCounts has numbers of frames since beginStill.
+// streamCounts has numbers of frames since the last call of beginStill.
 type streamCounts struct {
 	vhosttest.LoadTotals     // Lost includes frames that the guests have sent again
 	Bad                  int // number of frames with wrong contents
@@ -194,7 +194,7 @@ func (s *stream) countStill(countHeld func() int) streamCounts {
 	return s.since(s.rest(countHeld))
 }
 
-// end ends the stream and returns the numbers of frames since beginStill.
+// end stops the loop, and returns the numbers of frames since the last call of beginStill.
 func (s *stream) end() streamCounts {
 	close(s.stop)
 	<-s.ended

@@ -88,7 +88,7 @@ func New(setup Setup) (*Bridges, error) {
 	return bs, nil
 }
 
-// Start begins to serve the connections of all bridges, until ctx ends.
+// Start serves the OpenFlow connections of all bridges in the background, until ctx ends.
 func (bs *Bridges) Start(ctx context.Context) {
 	bs.running = ctx
 	for _, b := range bs.snapshot() {
@@ -104,7 +104,8 @@ func (bs *Bridges) Close() {
 	}
 }
 
-// start begins to serve the connections of a bridge, until ctx ends.
+// start serves the OpenFlow connections of a bridge in the background, until ctx ends or b.stop is
+// called.
 func (b *Bridge) start(ctx context.Context) {
 	ctx, b.stop = context.WithCancel(ctx)
 	b.done.Go(func() { b.wire.Run(ctx) })
@@ -132,7 +133,7 @@ func (bs *Bridges) Named(name string) *Bridge {
 // Megaflows returns the handler of the first bridge's tables. Its megaflows are those of all bridges.
 func (bs *Bridges) Megaflows() *tables.Tables { return bs.Named("").Tables }
 
-// Numbered returns the bridge with a number, or nil.
+// Numbered returns the bridge with this number, or nil if there is none. 0 is the first bridge.
 func (bs *Bridges) Numbered(number uint8) *Bridge {
 	bs.mu.RLock()
 	defer bs.mu.RUnlock()
@@ -207,7 +208,8 @@ func (bs *Bridges) Find(name string) (*Bridge, error) {
 	return nil, bs.noBridge(name)
 }
 
-// noBridge returns the error of a request for a bridge that does not exist.
+// noBridge returns the error for a request that names a bridge that does not exist. The error lists the
+// bridges.
 func (bs *Bridges) noBridge(name string) error {
 	var names []string
 	for _, b := range bs.snapshot() {
@@ -255,7 +257,7 @@ func (bs *Bridges) List() []api.Bridge {
 	return list
 }
 
-// Controllers returns the states of a bridge's controllers by target.
+// Controllers returns the states of the named bridge's connections to controllers, by target.
 func (bs *Bridges) Controllers(name string) map[string]ofconn.ControllerState {
 	if b := bs.Named(name); b != nil {
 		return b.wire.Controllers()

@@ -38,7 +38,7 @@ type bridgeFrames struct {
 	expired bool // including frames whose TTL has expired
 }
 
-// NewFrames returns a Frames without a capture, which passes the frames to services.
+// NewFrames returns a Frames that passes captured frames to the OpenFlow services. It begins no capture.
 func NewFrames(configuration *change.Configuration, pl *pipeline.Pipeline, captures *observe.Captures, services *ofconn.Services, log *slog.Logger) *Frames {
 	return &Frames{configuration: configuration, pipeline: pl, captures: captures, services: services, log: log,
 		bridges: map[*pipeline.Bridge]*bridgeFrames{}}

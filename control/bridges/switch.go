@@ -69,8 +69,8 @@ type noAuthor struct{}
 func (noAuthor) Begin() {}
 func (noAuthor) End()   {}
 
-// ApplyEach applies changes of flows in order. A refused change does not affect the
-// others.
+// ApplyEach applies changes of flows in order. A refused change does not affect the others. errs has the
+// error of each change, or nil.
 func (s *ofSwitch) ApplyEach(mods []openflow.FlowMod, author ofconn.Author) (errs []error) {
 	_ = s.update("flows", author, func(tx *change.Tx) error { errs = s.bridge.ApplyEach(tx, mods); return nil }) // refusals are in errs
 	return errs
@@ -186,7 +186,7 @@ func (s *ofSwitch) ChangeTLVs(mod *openflow.TLVMod) error {
 // set).
 const unknownNS = 0xffffffff * uint64(time.Second)
 
-// Ports describes all ports of the bridge.
+// Ports describes the ports of the bridge that flows can name, with their counters.
 func (s *ofSwitch) Ports() []ofconn.Port {
 	list, _ := s.ports.List("") // error ignored: "" stands for all ports
 	var all []ofconn.Port

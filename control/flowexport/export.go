@@ -155,7 +155,7 @@ type exporter struct {
 	address    netip.Addr // address of the sFlow agent
 }
 
-// New returns a Service without exporters. Run serves them.
+// New returns a Service without exporters. Set gives it exporters, Run runs them.
 func New() *Service {
 	return &Service{changed: make(chan struct{}, 1), exporters: map[uint32]*exporter{}}
 }
@@ -324,7 +324,7 @@ func (s *Service) note(err error) {
 	}
 }
 
-// take passes a sampled frame to its exporter.
+// take passes a sampled frame to the exporter that the worker names in it.
 func (s *Service) take(f *datapath.Captured) {
 	if f.Sampled == nil || !f.Keyed {
 		return

@@ -48,7 +48,7 @@ const (
 
 func (s shape) template() uint16 { return firstTemplate + uint16(s) }
 
-// element is an information element of records.
+// element is an information element (RFC 7011 section 2): one field of a record.
 type element struct {
 	id         uint16
 	enterprise uint32 // enterprise number; 0: IANA's registry
@@ -57,7 +57,7 @@ type element struct {
 	put        func(b []byte, r *record) []byte
 }
 
-// within reports whether records of a shape have the element.
+// within reports whether the records of this shape have the element.
 func (e *element) within(form shape) bool { return e.shapes == shapeAny || e.shapes&form != 0 }
 
 // record has the values from which elements are written: the first fields for the elements of the flow

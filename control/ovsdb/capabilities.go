@@ -13,7 +13,7 @@ import (
 // is the version of Open vSwitch whose tools and columns the tests compare with.
 const OVSVersion = "3.1.0-weft"
 
-// datapathTypes are the values of Bridge.datapath_type, which have no effect here: all
+// datapathTypes are the accepted values of Bridge.datapath_type. They have no effect, because all
 // bridges share one data path.
 var datapathTypes = []string{"netdev", "system"}
 
@@ -23,14 +23,14 @@ var capabilities = map[string]string{
 	"add_mpls":             "true",  // encap(mpls) below and above Ethernet, openflow/xlate/encap.go
 	"check_pkt_len":        "true",  // openflow/checklarger.go
 	"ct_clear":             "true",  // openflow/xlate clears the state in the translation
-	"ct_eventmask":         "false", // events of connections go to weft monitor, without masks
+	"ct_eventmask":         "false", // weft monitor shows events of connections, without masks
 	"ct_label":             "true",  // conntrack's entries have 128 bits of label
 	"ct_mark":              "true",
 	"ct_orig_tuple":        "true",
 	"ct_orig_tuple6":       "true",
 	"ct_state":             "true",
 	"ct_state_nat":         "true",
-	"ct_timeout":           "true",  // timeouts of a zone, which the rows of CT_Timeout_Policy set
+	"ct_timeout":           "true",  // rows of CT_Timeout_Policy set the timeouts of a zone
 	"ct_zero_snat":         "false", // nat(src) with an all-zero address does not search for port conflicts
 	"ct_zone":              "true",
 	"explicit_drop_action": "true",  // a megaflow without actions drops and counts
@@ -46,7 +46,7 @@ var capabilities = map[string]string{
 	"ufid":                 "true", // OVS means flows with unique IDs; megaflows have slots
 }
 
-// ifaceTypes are written to Open_vSwitch.iface_types.
+// ifaceTypes are the accepted values of Interface.type, written to Open_vSwitch.iface_types.
 var ifaceTypes = slices.Sorted(maps.Keys(kinds))
 
 // features are the capabilities that dpif/show-dp-features prints, in Open vSwitch's order and
@@ -78,7 +78,7 @@ var features = []struct{ capability, words string }{
 	{"nd_ext", "IPv6 ND Extension"},
 }
 
-// Features returns the capabilities as dpif/show-dp-features prints them.
+// Features returns the text that the command dpif/show-dp-features prints.
 func Features() string {
 	var out strings.Builder
 	for _, f := range features {
@@ -94,7 +94,7 @@ func Features() string {
 	return out.String()
 }
 
-// HasFeature reports whether there is a capability of this name.
+// HasFeature reports whether the switch has a capability of this name, with whatever value.
 func HasFeature(name string) bool {
 	_, has := capabilities[name]
 	return has

@@ -24,7 +24,7 @@ type device struct {
 // Kernel queries devices and routes of the host over netlink.
 type Kernel struct{}
 
-// devices lists the host's network devices by name.
+// devices returns the host's network devices by name. If the kernel does not answer, it returns none.
 func (Kernel) devices() map[string]device {
 	list := map[string]device{}
 	links, err := netlink.LinkList()

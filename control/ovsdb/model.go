@@ -273,7 +273,7 @@ func interfaceWords(r row, bridge, rundir string) (words []string, problem strin
 	return words, ""
 }
 
-// deviceWords returns the options of a tap.
+// deviceWords returns the options of a tap for a row in table Interface.
 func deviceWords(r row) (words []string) {
 	if mac := r.text("mac"); mac != "" {
 		words = append(words, "mac="+mac)

@@ -13,21 +13,22 @@ import (
 
 // Switch has the bridges, ports and controllers of the switch, which the database configures.
 type Switch interface {
-	// Bridges lists the bridges of add-br.
+	// Bridges lists the bridges that have a name.
 	Bridges() []api.Bridge
 	AddBridge(add api.AddBridge) error
 	ModifyBridge(name string, mod api.ModBridge) error
 	DeleteBridge(name string) error
-	// Ports lists all ports.
+	// Ports lists the ports of all bridges, including those that the database does not name.
 	Ports() []api.Port
 	// ChangePorts calls the function "change" once. All its changes of ports are one transaction of the
 	// switch.
 	ChangePorts(change func(ports PortChanges))
-	// Controllers returns the states of a bridge's controllers by target.
+	// Controllers returns the states of a bridge's connections to controllers, by target such as
+	// tcp:192.0.2.1:6653.
 	Controllers(bridge string) map[string]Controller
 }
 
-// Controller is the connection to a controller, see ofconn.ControllerState.
+// Controller is the state of the connection to a controller, see ofconn.ControllerState.
 type Controller struct {
 	Connected bool
 	Role      string // role that the controller has: master, slave or other
@@ -50,7 +51,7 @@ type PortChanges interface {
 // later attempt may succeed, for example because the port's device exists by then.
 const retryInterval = 5 * time.Second
 
-// failure is a port that could not be added or changed.
+// failure records why a port could not be added or changed, and when that was tried.
 type failure struct {
 	words  []string
 	reason string
@@ -136,7 +137,7 @@ func kept(p *api.Port, d *port) bool {
 	return true
 }
 
-// option returns the value of a word KEY=VALUE.
+// option returns the value of the word KEY=VALUE with this key, or "".
 func option(words []string, key string) string {
 	for _, w := range words {
 		if value, is := strings.CutPrefix(w, key+"="); is {

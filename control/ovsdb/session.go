@@ -24,8 +24,8 @@ const (
 	// callTimeout limits the wait for an answer. ovsdb-server answers a transaction after it
 	// has written it to the disk.
 	callTimeout = 30 * time.Second
-	// probeInterval is the silence after which a TCP server is asked for an echo. After
-	// another probeInterval the connection ends. A unix socket needs no probe.
+	// probeInterval is the silence after which the client asks a TCP server for an echo. After another
+	// probeInterval it closes the connection. A unix socket needs no probe.
 	probeInterval = 5 * time.Second
 	// maxMessage limits a message of the server in bytes; the rows of 10,000 ports take about 20 MiB.
 	// maxQueued limits the bytes of notifications that wait to be applied. At either limit the session
@@ -77,7 +77,7 @@ type session struct {
 	heard   chan struct{} // tells probe that a message has arrived; capacity 1
 }
 
-// message is a request, a notification or a reply.
+// message is a request, a notification or a reply of JSON-RPC 1.0. A notification has the ID null.
 type message struct {
 	Method string          `json:"method"`
 	Params json.RawMessage `json:"params"`
@@ -209,7 +209,7 @@ func (s *session) send(m any) error {
 	return err
 }
 
-// call sends a request and decodes the result of its reply.
+// call sends a request, waits for the reply at most callTimeout, and decodes the result.
 func (s *session) call(method string, result any, params ...any) error {
 	reply := make(chan message, 1)
 	s.mu.Lock()

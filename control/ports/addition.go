@@ -55,8 +55,8 @@ func (ps *Ports) completeAddition(p *switchPort) (api.Port, error) {
 	return described, errors.Join(failure, err)
 }
 
-// awaitAttachment returns when an engine has the port, when the port is held back from engines
-// because it has hung one, after nextEngineTimeout, or when Run ends.
+// awaitAttachment returns when an engine has the port, when the port is held back from engines because
+// it has hung one, after nextEngineTimeout, or when the daemon stops (Ports.Run ends).
 func (ps *Ports) awaitAttachment(p *switchPort) {
 	timeout := time.NewTimer(nextEngineTimeout)
 	defer timeout.Stop()

@@ -14,7 +14,7 @@ import (
 // adminOptions are options of all ports except uplinks. The kernel owns an uplink's device, and ip link
 // sets its state.
 var adminOptions = optionTable{
-	// admin=down: the port neither takes frames nor sends any.
+	// admin=down: the port neither receives frames nor sends any.
 	"admin": {check: oneOf("up", "down")},
 	// flood=off: the actions normal and flood do not flood frames to the port.
 	"flood": {check: oneOf("on", "off")},

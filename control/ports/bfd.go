@@ -36,7 +36,8 @@ var bfdOptions = optionTable{
 	"bfd_min_tx": {check: numberIn(minBFDInterval, 10_000)},
 	"bfd_min_rx": {check: numberIn(minBFDInterval, 10_000)},
 	"bfd_mult":   {check: numberIn(1, 50)},
-	// GTSM (RFC 5082): the remote is on the same network, so its packets have passed no router
+	// bfd_one_hop=on applies GTSM (RFC 5082): a packet that a router has forwarded has a smaller TTL,
+	// and is refused.
 	"bfd_one_hop":  {check: oneOf("on", "off")},
 	"bfd_auth":     {check: oneOf("off", "keyed-sha1", "meticulous-keyed-sha1")},
 	"bfd_key_file": {check: absolutePath},

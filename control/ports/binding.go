@@ -9,7 +9,8 @@ import (
 	"weft/openflow/xlate"
 )
 
-// Options that restrict the addresses from which a guest may send frames.
+// boundMACs and boundAddresses are the options mac= and addresses= of ports of guests. They restrict the
+// addresses from which the guest may send frames.
 var (
 	boundMACs      = option{check: func(value string) string { return checkBinding(value, "") }}
 	boundAddresses = option{check: func(value string) string { return checkBinding("", value) }}
@@ -23,8 +24,8 @@ func checkBinding(macs, addresses string) (expected string) {
 	return expected
 }
 
-// macAddress checks the option mac= of a tap. It returns a description of valid values,
-// or "" if the value is valid.
+// macAddress checks the value of the option mac= of a tap. It returns a description of valid values, or
+// "" if the value is valid.
 func macAddress(value string) string {
 	if strings.ContainsAny(value, ", ") {
 		return "one unicast MAC address; addresses= binds a tap to several"

@@ -122,7 +122,7 @@ func (ps *Ports) stepBond(p *switchPort) (changed bool) {
 		for i := range links {
 			links[i].Up = links[i].Up && usable[links[i].Number]
 		}
-		config.UpDelay, config.DownDelay = 0, 0 // LACP waits in place of the bond's delays
+		config.UpDelay, config.DownDelay = 0, 0 // the partner would not wait for these delays
 		if aggregated = negotiated || p.values["lacp_fallback_ab"] != "on"; !aggregated {
 			config.Mode = bond.ActiveBackup
 		}

@@ -17,15 +17,15 @@ import (
 type changes struct {
 	moved     bool     // ports were added, deleted or changed; a change of liveness alone does not count
 	forgotten []uint32 // ports whose learned addresses are forgotten after the next view
-	dropped   []uint32 // ports whose tunnel templates are dropped after the next view
+	dropped   []uint32 // ports whose tunnel templates are removed after the next view
 	entered   []*entry
 	closing   []*switchPort // deleted ports whose devices are still open
 	// interrupted means that the engine ended while the commit attached a port.
 	interrupted bool
 }
 
-// entry is a port that a transaction has added. onFailure gets the error if the commit cannot attach
-// or save the port.
+// entry is a port that a transaction has added. onFailure gets the error if the commit cannot attach or
+// save the port; the port then leaves the set.
 type entry struct {
 	number    uint32
 	added     uint64 // the port's field "added", because another port may have the number by now
@@ -124,7 +124,7 @@ func (ps *Ports) attachEntered(tx *change.Tx, c *changes) {
 	c.entered = nil
 	for _, e := range list {
 		p := ps.entered(e)
-		if p == nil { // deleted in the same transaction
+		if p == nil { // the transaction has deleted it again
 			continue
 		}
 		interrupted, err := p.attachFirst()

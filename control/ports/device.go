@@ -41,7 +41,8 @@ func init() {
 	changeable[kindDevice] = append(slices.Sorted(maps.Keys(lacpMemberOptions)), bondOption, "vni", "id", "mac", "addresses")
 }
 
-// takesDevice returns the device of which the port takes frames, or "".
+// takesDevice returns the name of the host's device whose frames the port receives, or "". Two such
+// ports conflict.
 func (p *switchPort) takesDevice() string {
 	if p.isUplink() || p.kind == kindDevice {
 		return p.values["dev"]
@@ -49,7 +50,8 @@ func (p *switchPort) takesDevice() string {
 	return ""
 }
 
-// statusOfAll returns the status of a port of type=device that is up.
+// statusOfAll returns the status of a port of type=device (takesAll) while its device is up. The caller
+// holds p.mu.
 func (p *packetPort) statusOfAll() portStatus {
 	st := portStatus{state: StateUp, mode: "packet", reason: "a port takes the frames of its device through packet sockets"}
 	if why := p.uplink.InStack(); why != "" {

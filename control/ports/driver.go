@@ -23,8 +23,8 @@ import (
 // network and status may be called at any time. The other methods are called under the
 // configuration lock.
 type portDriver interface {
-	// open makes the device of the port. If device is not nil, open takes over this
-	// device of an earlier control process and owns its descriptors.
+	// open opens the device of the port. If "device" is not nil, open takes over this device of an
+	// earlier control process and owns its descriptors.
 	open(device *engine.Kept) error
 	// attach passes an open device to the engine. resume means that a killed engine used the device
 	// before, so that the rings may be in use.
@@ -37,18 +37,18 @@ type portDriver interface {
 	// has all present local endpoints of tunnels.
 	network(endpoints []netip.AddrPort)
 	status() portStatus
-	// close detaches the device and frees the resources that open has made.
+	// close detaches the device from the engine and frees what open has made.
 	close()
 }
 
-// portStatus has the fields of api.Port that describe a port's state.
+// portStatus has the fields of api.Port that a driver sets.
 type portStatus struct{ state, detail, mode, reason string }
 
-// States of a port.
+// Values of api.Port.State.
 const (
 	StateUp      = "up"
 	stateDown    = "down"    // the device exists but forwards no frames
-	stateWaiting = "waiting" // waits for a guest
+	stateWaiting = "waiting" // the front end of the guest has not connected, or its driver is not ready
 	stateFailed  = "failed"  // no open device; control opens it again later
 )
 

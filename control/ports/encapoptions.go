@@ -42,7 +42,7 @@ func parsePortRange(value string) (base, count uint16, ok bool) {
 	if !ok || errA != nil || errZ != nil || a == 0 || z < a {
 		return 0, 0, false
 	}
-	return uint16(a), uint16(z - a + 1), true // the number of ports is at most 65535
+	return uint16(a), uint16(z - a + 1), true // at most 65535 ports, so the number fits
 }
 
 // parseEncap returns the options of a tunnel's outer headers. The option table has already checked the
@@ -80,7 +80,8 @@ func (ps *Ports) encaps(*change.Tx) map[uint32]underlay.Encap {
 	return m
 }
 
-// numberOrHex checks a decimal or hexadecimal number of at most limit.
+// numberOrHex returns the check of an option whose value is a decimal or hexadecimal number of at most
+// limit.
 func numberOrHex(limit uint64) func(string) string {
 	return func(value string) string {
 		if n, err := strconv.ParseUint(value, 0, 32); err != nil || n > limit {

@@ -24,7 +24,7 @@ const (
 	kindSFlow = "sflow"
 )
 
-// Options of exporters.
+// Names of options that the code below reads several times.
 const (
 	targetsOption, samplingOption = "targets", "sampling"
 	setOption                     = "collector_set"

@@ -157,7 +157,7 @@ func (set *aggregations) tick() bool {
 	return len(set.bonds) > 0
 }
 
-// step sends the PDUs that are due. The caller holds set.mu.
+// step lets package lacp work out which PDUs are due, and sends them. The caller holds set.mu.
 func (set *aggregations) step(a *aggregation, now time.Time) {
 	links := make([]lacp.Link, 0, len(a.members))
 	for _, m := range a.members {

@@ -32,7 +32,8 @@ func peerName(value string) string {
 	return ""
 }
 
-// virtualPort is the driver of a port without a device.
+// virtualPort is the driver of ports without a device: patch ports, bonds and mirrors. It only stores
+// trouble.
 type virtualPort struct {
 	trouble atomic.Pointer[string] // reason why no frame passes; nil: frames pass
 }

@@ -130,7 +130,7 @@ type bucketKey struct {
 	packets bool
 }
 
-// eachBucket calls visit for all token buckets of the port.
+// eachBucket calls visit for each token bucket of the port: its queues, and its policed rates.
 func (p *switchPort) eachBucket(visit func(key bucketKey, b *xlate.TokenBucket)) {
 	for i := range p.info.Queues {
 		q := &p.info.Queues[i]

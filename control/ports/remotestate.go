@@ -69,7 +69,7 @@ type guestMTU struct {
 // defaultMTU is the MTU of a guest whose port has no option mtu= (virtio 1.2 section 5.1.4).
 const defaultMTU = 1500
 
-// mtuReader is a driver that knows the MTU of its device.
+// mtuReader is a driver that knows the present MTU of its device, which an operator may change.
 type mtuReader interface {
 	// mtu returns the MTU in bytes, or 0 if it is unknown.
 	mtu() int

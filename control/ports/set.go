@@ -68,13 +68,13 @@ type Client interface {
 	Forget(key string) error
 }
 
-// Engine gives the ports access to the present engine.
+// Engine gives the ports access to the engine process that runs now.
 type Engine interface {
 	// Client returns the engine's client, or nil while there is no engine.
 	Client() Client
 }
 
-// Store saves the ports when a transaction commits.
+// Store saves the ports in the state file when a transaction commits.
 type Store interface {
 	SavePort(tx *change.Tx, p store.Port)
 	DeletePort(tx *change.Tx, number uint32)
@@ -150,7 +150,7 @@ func New(s Setup) *Ports {
 	return ps
 }
 
-// Run follows devices, retries failed ports and updates liveness until ctx ends.
+// Run checks the ports' devices, tries failed ports again and updates liveness until ctx ends.
 func (ps *Ports) Run(ctx context.Context) {
 	defer close(ps.ended)
 	loop.Notify(ps.kernel.Moved) // devices may have changed while control was down
@@ -227,7 +227,7 @@ func (ps *Ports) TakeOver(tx *change.Tx, w *workers.Workers, attached map[uint32
 	}
 }
 
-// Terminate sends the whole termination table to new workers.
+// Terminate sends the whole termination table to the workers of a new engine, which have none.
 func (ps *Ports) Terminate(tx *change.Tx, w *workers.Workers) {
 	ps.terminated = map[uint32]tunnel.Termination{}
 	ps.sendTerminations(tx, w)

@@ -46,7 +46,7 @@ type uplinkPort struct {
 	portContext
 	mu     sync.Mutex // taken before the lock of the chosen driver
 	chosen uplinkDriver
-	reason string // reason for the choice of the driver
+	reason string // why the driver was chosen, for the API
 	noRing string // see packetPort; a new packetPort gets it
 }
 

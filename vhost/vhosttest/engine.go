@@ -69,7 +69,7 @@ func (e *Engine) Stop() ([]byte, error) {
 	return state, nil
 }
 
-// Kill closes the device without notifying the session, like an engine that dies.
+// Kill closes the device without telling the session, as if the engine had died.
 func (e *Engine) Kill() {
 	e.Lock()
 	defer e.Unlock()

@@ -44,7 +44,7 @@ const (
 	GetStatus           = 40
 )
 
-// Flags of a message.
+// Flags in the header of a vhost-user message.
 const (
 	Version   = 1
 	NeedReply = 1 << 3
@@ -87,7 +87,7 @@ func Accept(l *net.UnixListener) (*FrontEnd, error) {
 // Close closes the connection, like a virtual machine monitor that dies.
 func (f *FrontEnd) Close() { f.Conn.Close() }
 
-// Send writes one message.
+// Send writes one message of the vhost-user protocol to the switch.
 func (f *FrontEnd) Send(request, flags uint32, payload []byte, fds ...int) error {
 	return f.SendRaw(request, flags, uint32(len(payload)), payload, fds...)
 }
@@ -114,7 +114,7 @@ func (f *FrontEnd) Call(request uint32, payload []byte, fds ...int) ([]byte, err
 	return f.Reply(request)
 }
 
-// Reply reads a reply to the request.
+// Reply reads the switch's reply to the request, and returns its payload.
 func (f *FrontEnd) Reply(request uint32) ([]byte, error) {
 	if err := f.Conn.SetReadDeadline(time.Now().Add(frontTimeout)); err != nil {
 		return nil, err
@@ -165,7 +165,7 @@ func Pair(index int, v uint32) []byte {
 	return binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, uint32(index)), v)
 }
 
-// Region returns the payload "memory region description".
+// Region returns the payload "memory region description" of the vhost-user specification.
 func Region(r vhost.RegionSpec) []byte {
 	b := Number(r.GuestAddr)
 	b = append(b, Number(r.Size)...)
@@ -243,7 +243,7 @@ func (f *FrontEnd) event(request uint32, index, fd int) error {
 	return f.do(request, Number(uint64(index)), fd)
 }
 
-// Enable enables or disables a ring.
+// Enable sends SET_VRING_ENABLE for a ring.
 func (f *FrontEnd) Enable(q *Queue, enabled bool) error {
 	v := uint32(0)
 	if enabled {

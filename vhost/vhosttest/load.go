@@ -41,7 +41,7 @@ type LoadConfig struct {
 	// Addresses gives each guest its own MAC address (LoadMAC). A frame whose source is not the
 	// guest's partner then counts as a Stranger, not as bad. Addresses has an effect only with Check.
 	Addresses bool
-	SampleOne int // without Check, compare only one frame in SampleOne; 0: none
+	SampleOne int // without Check, compare one of SampleOne frames; 0: none
 	// MostAStep is the largest number of frames that a guest takes from its receive ring and sends on
 	// in one Step; 0: no limit. With a limit, frames wait in the rings as behind a slow guest.
 	MostAStep int
@@ -99,7 +99,7 @@ type end struct {
 	expects   []byte // frame as its partner transmits it
 }
 
-// LoadResult is the result of Run.
+// LoadResult has the counts of one call of Run.
 type LoadResult struct {
 	Frames   uint64 // number of frames received by all guests
 	Bytes    uint64
@@ -517,7 +517,7 @@ type LoadTotals struct {
 	Strangers uint64
 }
 
-// Totals returns the totals since the start of the load.
+// Totals returns the totals since the start of the load. Frames in flight may count as lost.
 func (l *Load) Totals() LoadTotals {
 	t := LoadTotals{Lost: l.lost()}
 	for _, e := range l.ends {

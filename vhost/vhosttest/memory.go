@@ -47,7 +47,7 @@ const (
 	Scattered
 )
 
-// Layouts lists all layouts.
+// Layouts lists all layouts, for tests that try each of them.
 var Layouts = []Layout{OneDescriptor, HeaderApart, Scattered}
 
 func (l Layout) String() string { return [...]string{"one", "header-apart", "scattered"}[l] }
@@ -100,7 +100,7 @@ type Options struct {
 	// HugePages takes guest memory from the kernel's pool of 2 MiB pages, which must
 	// be large enough.
 	HugePages bool
-	// Seed is the initial value of the ring indexes.
+	// Seed is the initial value of the ring indexes, such as 65530 for a test of their overflow.
 	Seed uint16
 }
 
@@ -187,7 +187,7 @@ func New(o Options) (*Guest, error) {
 	return g, nil
 }
 
-// Close frees memory and descriptors.
+// Close unmaps guest memory and closes all descriptors of the guest.
 func (g *Guest) Close() {
 	for _, q := range append(append([]*Queue{}, g.Rx...), g.Tx...) {
 		q.close()

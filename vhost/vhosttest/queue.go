@@ -21,7 +21,7 @@ type Desc struct {
 	Next  uint16
 }
 
-// Descriptor flags.
+// Flags of a descriptor (virtio 1.2 section 2.7.5).
 const (
 	Next     = 1
 	Write    = 2
@@ -158,7 +158,7 @@ func (q *Queue) Position() uint16 {
 	return q.UsedIndex()
 }
 
-// Index returns the vring's index.
+// Index returns the vring's index in the guest's device: even for receive rings, odd for transmit rings.
 func (q *Queue) Index() int { return q.index }
 
 // KickFD returns the eventfd by which the driver kicks the device. The queue owns the
@@ -169,13 +169,13 @@ func (q *Queue) KickFD() int { return q.kick }
 // driver polls. The queue owns the eventfd.
 func (q *Queue) CallFD() int { return q.call }
 
-// Slots returns the number of buffers.
+// Slots returns the number of slots, each with a buffer of BufLen bytes.
 func (q *Queue) Slots() int { return q.slots }
 
 // Free returns the number of buffers that the driver has not offered.
 func (q *Queue) Free() int { return len(q.free) }
 
-// Slot returns buffer number i.
+// Slot returns the buffer of slot i, in guest memory.
 func (q *Queue) Slot(i int) []byte { return q.bufs[i*q.g.BufLen : (i+1)*q.g.BufLen] }
 
 // SlotAddr returns the guest address of the buffer of slot i.
@@ -184,7 +184,7 @@ func (q *Queue) SlotAddr(i int) uint64 { return GuestBase + uint64(q.bufOff+i*q.
 // TableAddr returns the guest address of the indirect table of slot i.
 func (q *Queue) TableAddr(i int) uint64 { return GuestBase + uint64(q.tableOff+16*maxPieces*i) }
 
-// Table returns slot i's indirect table.
+// Table returns slot i's indirect table: maxPieces descriptors, which the driver writes.
 func (q *Queue) Table(i int) []Desc { return q.tables[i*maxPieces : (i+1)*maxPieces] }
 
 // Withdraw takes back all chains that the device has not used. No device may have the ring open.
@@ -291,8 +291,8 @@ func (q *Queue) WantCalls(enabled bool) {
 	atomic.StoreUint32(&q.avail[0], q.flags|uint32(q.published)<<16)
 }
 
-// UsedIndex returns the used index, or in a packed ring the number of used elements
-// modulo 65536.
+// UsedIndex returns the used index of a split ring. For a packed ring, it returns the number of used
+// elements modulo 65536.
 func (q *Queue) UsedIndex() uint16 {
 	if q.packed != nil {
 		return q.seen + q.packed.usedAhead()
@@ -387,7 +387,7 @@ func (q *Queue) fillReceive() {
 	q.Publish()
 }
 
-// Refill offers the receive buffers of all frames that Recv has taken.
+// Refill offers the buffers of all frames that Recv has taken to the device again.
 func (q *Queue) Refill() { q.fillReceive() }
 
 // Recv appends the next received frame to dst. It returns the extended slice and the frame's
