@@ -12,39 +12,41 @@ import (
 	"weft/port"
 )
 
-// This file divides a worker's time among its ports. fair.go limits frames whose cost is known
-// in advance. What a visit of a receive queue really takes also depends on the guest: on the
-// pages that its memory lacks, on the pieces of its chains, on caches. So the worker measures its visits
-// (docs/decisions/0055-ports-pay-with-time.md).
+// This file divides a worker's time among its ports. A visit is one poll of a receive queue and the
+// work on its batch. fair.go limits frames whose cost is known in advance. The real time of a visit
+// also depends on the guest: on the pages that its memory lacks, on the number of descriptors of its
+// chains, on caches. So the worker measures its visits (docs/decisions/0055-ports-pay-with-time.md).
 //
-// The worker reads the clock once after each visit that found frames, and only if frames of
-// several ports came within the last measuredForNS and passes were not cheap in this time. All
-// queues of a port have one account.
+// The worker reads the clock once after each visit that found frames. It does so only if frames of
+// several ports came within the last measuredForNS and passes were not cheap in this time
+// (cheapPassNS). Each port has one account for all its queues. Its debt is time that the port has
+// used and must wait for.
 //
-//   - While another port has full batches, or frames again and again in brief passes, a port is charged for
-//     all of its time. All debts fall by the smallest debt of a port that wants more time. A port in debt
-//     waits. This is deficit round robin; a round lasts as long as the others use their time.
-//   - Otherwise a port is charged only for the time beyond sliceNS in one pass, and its debt falls by a
-//     part of the elapsed time. It waits if it owes more than sliceNS and another
+//   - Another port has full batches, or frames again and again in brief passes: the port is charged for
+//     all of its time, and waits while it is in debt. All debts fall by the smallest debt of a port that
+//     wants more time. This is deficit round robin; a round lasts as long as the others use their time.
+//   - No other port is so busy: the port is charged only for its time beyond sliceNS in one pass, and its
+//     debt falls by a part of the elapsed time. The port waits if it owes more than sliceNS and another
 //     port had frames within the last maxAwayNS.
 //
 // Uplinks are never in debt, because many senders share their queues.
 //
-// A port of weight n is charged for an n-th of its time. So debts are in time of a port of weight 1, and
-// ports that want as much time as they can get have parts of it in proportion to their weights.
-// Beside ports with weights, the worker measures the visits of cheap passes too.
+// A port of weight n is charged for one n-th of its time. Ports that want as much time as they can get
+// thus share it in proportion to their weights. If some port has a weight above 1, the worker measures
+// visits even if passes are cheap.
 
 // MaxWeight is the largest weight of a port.
 const MaxWeight = 100
 
 const (
-	// measuredForNS is the time for which the worker measures visits after frames of
-	// another port. The worker does not measure the visits of a port that is alone for longer.
+	// measuredForNS is the time in nanoseconds for which the worker goes on measuring visits after the
+	// port whose frames it receives has changed. It does not measure a port that is alone for longer.
 	measuredForNS = 1_000_000_000
-	// Passes of at most cheapPassNS, and cheapFrameNS for each frame, are cheap. A worker whose passes
-	// are cheap does not measure visits: ports then share its time by frames, which a clock reading
-	// for each visit would make 4 % dearer (BenchmarkGuests). Passes are not cheap once they took extraNS
-	// more within extraWindowNS. Interrupts and a virtual machine's short pauses take about 0.12 ms of it.
+	// A pass is cheap if it takes at most cheapPassNS plus cheapFrameNS for each frame. A worker with cheap
+	// passes does not measure visits, because reading the clock in each visit makes frames 4 % dearer
+	// (BenchmarkGuests). Ports then share the time by the number of their frames. Passes stop being cheap
+	// when their time beyond that of cheap ones reaches extraNS within extraWindowNS. Interrupts and short
+	// pauses of a virtual machine take about 0.12 ms of each window.
 	cheapFrameNS  = 80
 	cheapPassNS   = 2_000
 	extraNS       = 1_000_000
@@ -52,13 +54,12 @@ const (
 	// sliceNS is the time of one pass that a port may use without a charge if no other port
 	// has full batches.
 	sliceNS = 200_000
-	// maxPassNS is the time of one pass after which the other queues of a port wait for the next
-	// pass, if frames of another port came within the last measuredForNS. One visit more may
-	// exceed it.
+	// maxPassNS is the time that the queues of a port may use in one pass. If visits are measured, the port's
+	// other queues then wait for the next pass. The visit that reaches the limit may exceed it.
 	maxPassNS = 500_000
 	// briefPassNS is the longest duration of a brief pass. A port that has frames again after a brief pass
-	// wants as much time as it can get, like a port with full batches. Two guests that answer each other
-	// seldom have full batches.
+	// counts as wanting as much time as it can get, like a port with full batches. Otherwise two guests
+	// that answer each other would not count, because they seldom have full batches.
 	briefPassNS = 50_000
 	// tinyDebtNS is the debt up to which a port is still served. It is a few batches of
 	// frames of known flows.
@@ -66,12 +67,12 @@ const (
 	// maxOwedNS is the largest debt of a port. The watchdog replaces an engine that
 	// stands still for this time (control/watchdog, WorkerLimit).
 	maxOwedNS = 100_000_000
-	// exactForNS is the time for which a worker that measures visits measures also visits of empty
-	// queues, after a long measurement that included several activities. What was not measured is not
-	// charged, once in this time.
+	// exactForNS is the time for which the worker also measures each visit of an empty queue. The time begins
+	// with a long measurement that included other work besides one visit. The worker charges nobody
+	// for that measurement, so at most one in exactForNS goes uncharged.
 	exactForNS = 10_000_000_000
 	// sampledEveryNS is the interval at which a worker that measures visits reads the kernel's
-	// account of its thread.
+	// accounting of its thread (threadTimes).
 	sampledEveryNS = 500_000
 )
 
@@ -80,12 +81,12 @@ type account struct {
 	turn    uint64 // pass in which the port was visited last
 	passNS  uint64 // time of the visits in that pass
 	debtNS  uint64
-	frames  bool   // one of these visits found frames
-	repeats bool   // the pass before was brief, and its visits found frames
-	full    bool   // one of these visits found a full batch, or frames although repeats is set
-	exempt  bool   // an uplink
-	passes  uint64 // number of passes with visits
-	lateIn  uint64 // such a pass in which queues had to wait because of maxPassNS
+	frames  bool   // one of the visits in that pass found frames
+	repeats bool   // the pass before that one was brief, and the port had frames in it
+	full    bool   // one of the visits found a full batch, or found frames while repeats was set
+	exempt  bool   // the port is an uplink, which is never in debt
+	passes  uint64 // number of passes with visits of the port
+	lateIn  uint64 // the last of these passes in which queues had to wait because of maxPassNS
 }
 
 func (a *account) owes() bool { return a.debtNS > tinyDebtNS }
@@ -94,32 +95,33 @@ func (a *account) owes() bool { return a.debtNS > tinyDebtNS }
 type accounting struct {
 	accounts  [port.MaxPorts]account
 	last      uint32 // port whose frames were received last
-	changedNS uint64 // time when last was set to another port
+	changedNS uint64 // time of the last change of the field "last"
 	frames    uint64 // number of frames received in this pass
-	frameNS   uint64 // time of a frame in the last pass with frames
+	frameNS   uint64 // average time for a frame in the last pass with frames
 	dearNS    uint64 // time of passes beyond that of cheap ones, since windowNS
 	windowNS  uint64 // beginning of the window of dearNS
-	costlyNS  uint64 // time until which visits are measured
-	measured  bool   // this pass measures its visits
+	costlyNS  uint64 // time until which passes count as not cheap
+	measured  bool   // the worker measures the visits of this pass
 	readNS    uint64 // last reading of the clock in this pass
-	mixed     bool   // the time since readNS is not only the time of the next visit
-	exactNS   uint64 // time until which each visit is measured
+	mixed     bool   // the time since readNS includes other work than the next visit
+	exactNS   uint64 // time until which visits of empty queues are measured, too
 
 	visited  []uint16              // ports visited in this pass
-	debtors  []uint16              // ports with debtNS
-	paidNS   uint64                // time of the last reduction of debts
-	weights  [port.MaxPorts]uint32 // 0 and 1: none
+	debtors  []uint16              // ports with a debt above 0
+	paidNS   uint64                // beginning of the previous pass, which has reduced the debts
+	weights  [port.MaxPorts]uint32 // by port; 0 counts as 1
 	weighted int                   // number of weights above 1
 
-	full   rivals // ports without debt for which account.full was set, with the pass
-	active rivals // ports without debt that had frames, with the time
+	full   rivals // ports without debt for which account.full was set, and in which pass
+	active rivals // ports without debt that had frames, and when
 
-	sampledNS uint64
-	thread    threadTimes
-	times     func() threadTimes // reads the kernel's account of the thread
+	sampledNS uint64             // time of the last reading of the thread's times
+	thread    threadTimes        // result of that reading
+	times     func() threadTimes // readThreadTimes; tests have another function
 }
 
-// rivals are the three ports of a group that were seen last. seen is a time, or the number of a pass.
+// rivals has the last three ports that the method note has recorded, the newest first. The field seen
+// says when: a time, or the number of a pass.
 type rivals struct {
 	ports [3]uint32
 	seen  [3]uint64
@@ -136,7 +138,7 @@ func (r *rivals) note(number uint32, seen uint64) {
 	r.seen[0] = seen
 }
 
-// lastBeside returns when a port other than the given one was seen last; 0: never.
+// lastBeside returns when a port other than the given one was recorded last; 0: never.
 func (r *rivals) lastBeside(number uint32) uint64 {
 	if r.ports[0] != number {
 		return r.seen[0]
@@ -144,7 +146,7 @@ func (r *rivals) lastBeside(number uint32) uint64 {
 	return r.seen[1]
 }
 
-// lastBesideTwo returns when a port other than the two given ones was seen last; 0: never.
+// lastBesideTwo returns when a port other than the two given ones was recorded last; 0: never.
 func (r *rivals) lastBesideTwo(first, second uint32) uint64 {
 	for i, number := range r.ports {
 		if number != first && number != second {
@@ -162,15 +164,16 @@ func (r *rivals) forget(number uint32) {
 	}
 }
 
-// threadTimes is the kernel's account of a worker's thread.
+// threadTimes is the kernel's accounting of a worker's thread since the thread began.
 type threadTimes struct {
 	cpuNS      uint64 // time on a core, without stolen time if the host reports it
 	waits      int64  // number of times at which the thread waited in the kernel, for example for a page
-	pageFaults int64  // minor and major ones
+	pageFaults int64  // number of minor and major page faults
 }
 
 // readThreadTimes reads the CPU time, the waits and the page faults of the calling thread. The CPU time
-// comes from the thread's clock, because getrusage's is only as exact as the kernel's timer tick.
+// comes from the thread's clock, because getrusage is only as exact as the kernel's timer tick. All values
+// are 0 if a system call fails.
 func readThreadTimes() (t threadTimes) {
 	var ts unix.Timespec
 	var r unix.Rusage
@@ -186,7 +189,7 @@ func (t *accounting) init() {
 	t.times = readThreadTimes
 }
 
-// reset gives a port number a new account.
+// reset gives a port an empty account, when the worker gets the port. exempt is true for an uplink.
 func (t *accounting) reset(number uint32, exempt bool) {
 	t.accounts[number] = account{exempt: exempt}
 	for i, no := range t.debtors {
@@ -199,8 +202,8 @@ func (t *accounting) reset(number uint32, exempt bool) {
 	t.active.forget(number)
 }
 
-// noteDuration takes the duration of the last pass, if it had frames. It includes the pauses of a thread
-// that has lost its core.
+// noteDuration records the duration of the last pass, which had frames, and finds out whether passes are
+// still cheap. The duration includes the time in which the thread was not on its core.
 func (t *accounting) noteDuration(passNS, now uint64) {
 	frames := max(t.frames, 1)
 	t.frameNS = passNS / frames
@@ -216,13 +219,14 @@ func (t *accounting) noteDuration(passNS, now uint64) {
 	}
 }
 
-// costly reports whether passes were not cheap within the last measuredForNS, or a port owes so much that the
-// worker may have cheap passes only because this port waits.
+// costly reports whether some passes within the last measuredForNS were not cheap. It also returns true if a
+// port owes more than sliceNS: passes may then be cheap only because this port waits.
 func (t *accounting) costly(now uint64) bool {
 	return now < t.costlyNS || slices.ContainsFunc(t.debtors, func(debtor uint16) bool { return t.accounts[debtor].debtNS > sliceNS })
 }
 
-// beginAccounts begins a pass. commands is the number of commands that the pass has executed.
+// beginAccounts decides whether this pass measures its visits, and reads the clock if so. commands is the
+// number of commands that the pass has executed.
 func (w *Worker) beginAccounts(commands int) {
 	t := &w.accounting
 	t.visited = t.visited[:0] // a memory fault may have ended the last pass
@@ -240,7 +244,8 @@ func (w *Worker) beginAccounts(commands int) {
 	}
 }
 
-// account charges the visit of queue q, which found n frames, to its port.
+// The method account adds the time of a visit of queue q, which found n frames, to the account of the
+// queue's port.
 func (w *Worker) account(q *rxQueue, n int) {
 	t := &w.accounting
 	if n > 0 {
@@ -271,7 +276,8 @@ func (w *Worker) account(q *rxQueue, n int) {
 	t.mixed = false
 	a := &t.accounts[q.port%port.MaxPorts]
 	if a.turn != w.turn {
-		a.repeats = a.frames && a.turn == w.turn-1 && w.now-t.paidNS <= briefPassNS // paidNS: the last pass began
+		// paidNS is the time at which the previous pass began.
+		a.repeats = a.frames && a.turn == w.turn-1 && w.now-t.paidNS <= briefPassNS
 		a.turn, a.passNS, a.frames, a.full = w.turn, 0, false, false
 		a.passes++
 		t.visited = append(t.visited, uint16(q.port))
@@ -285,10 +291,10 @@ func (w *Worker) account(q *rxQueue, n int) {
 	w.sh.SpentNS[q.port%port.MaxPorts] += spentNS
 }
 
-// judge returns the part of a long measurement that is the port's. If the thread has not
-// waited in the kernel, only time on the core is: another thread or another virtual machine had the
-// core in the rest. If the time may have passed elsewhere, the result is 0, and the
-// worker measures exactly for a while.
+// judge returns the part of a long measured time that the visited port has to pay. If the thread has not
+// waited in the kernel, the port pays only the time on the core: in the rest, another thread or another
+// virtual machine had the core. If the measurement included other work (mixed), the port pays
+// nothing, and the worker also measures visits of empty queues for exactForNS.
 func (w *Worker) judge(now, spentNS uint64) uint64 {
 	t := &w.accounting
 	stalledNS, thread := t.stalledNS(now)
@@ -301,8 +307,9 @@ func (w *Worker) judge(now, spentNS uint64) uint64 {
 	return spentNS
 }
 
-// stalledNS returns the time since the last reading of the thread's account in which the thread was not on a
-// core, or 0 if it has waited in the kernel. accountNow is the account now.
+// stalledNS returns the time since the last reading of the thread's times in which the thread was not on a
+// core. It returns 0 if the thread has waited in the kernel, for example for a page. accountNow has the
+// thread's times of this call.
 func (t *accounting) stalledNS(now uint64) (ns uint64, accountNow threadTimes) {
 	accountNow = t.times()
 	if accountNow.waits != t.thread.waits {
@@ -311,8 +318,8 @@ func (t *accounting) stalledNS(now uint64) (ns uint64, accountNow threadTimes) {
 	return now - t.sampledNS - min(now-t.sampledNS, accountNow.cpuNS-t.thread.cpuNS), accountNow
 }
 
-// waitsForOthers reports whether this pass skips queue q. It does so if the queue's port is in debt because
-// it has used more than its part of the worker's time, or if the port has used maxPassNS in this pass.
+// waitsForOthers reports whether this pass skips queue q. It does so if the queue's port is in debt and other
+// ports want the time (paysFirst), or if the port has already used maxPassNS in this pass.
 func (w *Worker) waitsForOthers(q *rxQueue) bool {
 	t := &w.accounting
 	if !t.measured || q.tunnel {
@@ -322,8 +329,8 @@ func (w *Worker) waitsForOthers(q *rxQueue) bool {
 	return a.owes() && w.paysFirst(q.port, a) || w.waitsForNextPass(q, a)
 }
 
-// paysFirst reports whether a port in debt waits, because other ports want the time (see the top of this
-// file).
+// paysFirst reports whether the port with this number, which is in debt, waits because other ports want the
+// time. The comment at the top of this file has the two cases.
 func (w *Worker) paysFirst(number uint32, a *account) bool {
 	t := &w.accounting
 	return t.full.lastBeside(number) == w.turn-1 || a.debtNS > sliceNS && w.othersHaveFrames(number)
@@ -350,13 +357,14 @@ func (w *Worker) othersHaveFrames(number uint32) bool {
 	return t.recent(t.active.lastBeside(number), w.now)
 }
 
-// recent reports whether a time of t.active is that of the last pass, or is within the last maxAwayNS.
-// 0 is no time.
+// recent reports whether seenNS, a time from t.active, is in the last pass or within the last maxAwayNS.
+// It returns false for seenNS 0, which is no time.
 func (t *accounting) recent(seenNS, now uint64) bool {
 	return seenNS > 0 && (seenNS >= t.paidNS || now-seenNS < maxAwayNS) // paidNS is the time of the last pass
 }
 
-// endAccounts ends a pass: it charges the ports that the pass has visited, and reduces debts.
+// endAccounts charges the ports that the pass has visited, and reduces debts. It is called once at the end
+// of each pass.
 func (w *Worker) endAccounts() {
 	t := &w.accounting
 	elapsedNS := w.now - t.paidNS
@@ -379,7 +387,7 @@ func (w *Worker) endAccounts() {
 		t.earn(t.leastWanting())
 		return
 	}
-	t.earn(elapsedNS / uint64(t.owing()+1)) // one part is for all ports that are not in debt
+	t.earn(elapsedNS / uint64(t.owing()+1)) // + 1, because the ports without debt together get one share
 	t.forgive(w.now)
 }
 
@@ -393,8 +401,9 @@ func (t *accounting) owing() (n int) {
 	return n
 }
 
-// leastWanting returns the smallest debt of the ports whose account.full is set in this pass, or that are
-// in debt. An uplink counts with its time of this pass, because it has no debt.
+// leastWanting returns the smallest debt in nanoseconds of the ports that want more time: those whose
+// account.full is set in this pass, and those in debt. An uplink counts with its time of this pass,
+// because it has no debt.
 func (t *accounting) leastWanting() uint64 {
 	least := uint64(maxOwedNS)
 	for _, no := range t.visited {
@@ -413,8 +422,8 @@ func (t *accounting) leastWanting() uint64 {
 	return least
 }
 
-// chargePort charges the port portNumber for its time in this pass. waiting is the number of ports that
-// were in debt before.
+// chargePort adds a port's time in this pass to the port's debt, except for the time that is free of charge.
+// waiting is the number of ports that were in debt before this pass was charged.
 func (w *Worker) chargePort(portNumber uint32, waiting int) {
 	t := &w.accounting
 	a := &t.accounts[portNumber]
@@ -440,12 +449,13 @@ func (w *Worker) chargePort(portNumber uint32, waiting int) {
 	a.debtNS = min(a.debtNS+chargeNS, maxOwedNS)
 }
 
-// AppendWeight encodes CmdWeight.
+// AppendWeight appends an encoded CmdWeight. number is the port; 0: all ports. weight is from 1 to
+// MaxWeight.
 func AppendWeight(buf []byte, number, weight uint32) []byte {
 	return binary.LittleEndian.AppendUint32(appendHeader(buf, uint32(CmdWeight), number), weight)
 }
 
-// setWeight executes CmdWeight.
+// setWeight executes CmdWeight. It returns false for an invalid command.
 func (w *Worker) setWeight(number uint32, body []byte) bool {
 	if number >= port.MaxPorts || len(body) != 4 {
 		return false
@@ -471,7 +481,7 @@ func (w *Worker) setWeight(number uint32, body []byte) bool {
 	return true
 }
 
-// earn reduces the debt of each port.
+// earn reduces the debt of each port by earnedNS, at most to 0.
 func (t *accounting) earn(earnedNS uint64) {
 	still := t.debtors[:0]
 	for _, no := range t.debtors {
@@ -483,8 +493,8 @@ func (t *accounting) earn(earnedNS uint64) {
 	t.debtors = still
 }
 
-// forgive reduces all debts by the smallest one if all ports with frames are in debt, so that the
-// worker always visits one of them.
+// forgive reduces all debts by the smallest one if every port that had frames lately is in debt. So the
+// worker never idles while all ports with frames wait.
 func (t *accounting) forgive(now uint64) {
 	if len(t.debtors) == 0 {
 		return

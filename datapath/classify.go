@@ -10,14 +10,14 @@ import (
 	"weft/port"
 )
 
-// lookup has the keys of the batch and the megaflows that were found. classify fills it;
-// look-ups after connection tracking change it.
+// lookup has the keys of the batch's frames and the megaflows found for them. The function classify
+// fills it. A second look-up of a frame (lookAgain) replaces the frame's entries.
 type lookup struct {
 	keys  [packet.BatchSize]flowtable.Key
 	words [packet.BatchSize][flowtable.TunnelWords]uint64 // tunnel words of frames that have any
-	// Geneve options of the frames; valid if the frame's words have a hash of options
+	// Geneve options of each frame; valid if the frame's tunnel words have a hash of options
 	options [packet.BatchSize]flowtable.TunOptions
-	slots   [packet.BatchSize]uint32 // megaflow of each frame
+	slots   [packet.BatchSize]uint32 // slot of the megaflow of each frame, or flowtable.NoSlot
 	dirty   uint32                   // set of frames with extended key words, see flowtable.ExtractAll
 	lookups flowtable.LookupCounts
 }
@@ -72,8 +72,8 @@ func (w *Worker) classify(tunneled uint32) {
 	w.lookUp(tunneled & w.live)
 }
 
-// lookUp finds the megaflows of the live frames (those not dropped). The keys of frames
-// in the set tunneled also need tunnel fields, which lookUp takes from w.words.
+// lookUp finds the megaflows of the live frames (those not dropped). It first adds the tunnel fields
+// in w.words to the keys of the frames in the set tunneled.
 func (w *Worker) lookUp(tunneled uint32) {
 	w.dirty |= tunneled
 	for ; tunneled != 0; tunneled &= tunneled - 1 {

@@ -9,14 +9,15 @@ import (
 	"weft/tunnel"
 )
 
-// execute executes the actions of the megaflows that were found, including repeated
-// look-ups.
+// execute executes the actions of the megaflows that the look-up has found. It also looks up again
+// the frames whose actions ask for it (recirculation), and executes what that finds.
 func (w *Worker) execute() {
 	w.executeFound()
 	w.recirculated()
 }
 
-// recirculated repeats look-ups and their actions until tracks.repeats is empty.
+// recirculated looks up the frames in tracks.repeats again and executes their actions, until the set is
+// empty.
 func (w *Worker) recirculated() {
 	for w.tracks.repeats != 0 {
 		w.lookAgain()
@@ -44,10 +45,9 @@ func (w *Worker) executeFound() {
 	w.cursor = b.N
 }
 
-// executeRun executes the actions of one megaflow on a run of frames: the frame with
-// index firstIndex, and the following frames with the same megaflow. It returns the index of
-// the first frame that has another megaflow. Dropped frames in between do not end a
-// run.
+// executeRun executes the actions of one megaflow on a run of frames: the frame with index
+// firstIndex, and the following frames with the same megaflow. It returns the index of the first
+// frame with another megaflow. Dropped frames between them do not end the run.
 func (w *Worker) executeRun(firstIndex int, slot uint32) int {
 	b := &w.batch
 	packets, bytes, end := uint64(0), uint64(0), firstIndex
@@ -91,15 +91,15 @@ func (w *Worker) executeRun(firstIndex int, slot uint32) int {
 	return end
 }
 
-// outputRuns executes runs of frames whose only action is one output. Most runs are
-// of this kind. It begins with the frame at index firstIndex and ends before the frame at
-// index limit. It returns the index of the first frame that needs other actions.
+// outputRuns executes runs of frames whose only action is one output, as most runs are. It begins
+// with the frame at index firstIndex and ends before the frame at index "limit". It returns the index
+// of the first frame that is not of this kind, or "limit".
 func (w *Worker) outputRuns(firstIndex, limit int) int {
 	if w.fragments.uncounted != 0 || w.tracks.forked != 0 || w.rxInUse != nil && w.rxInUse.tunnel {
 		return firstIndex
 	}
 	flows := w.cache.Flows()
-	var p *txPort // output port of the run before
+	var p *txPort // output port of the previous run
 	alike := flowtable.ActionRef(0)
 	for i := firstIndex; i < limit; {
 		at := uint(i) % packet.BatchSize
@@ -163,7 +163,7 @@ func (w *Worker) perform(i int, actions []flowtable.Action, start, tail int) {
 	// that no action sends.
 	sent, muted, unsent := false, false, packet.DropFlow
 	var fields *tunnel.Fields // tunnel fields that the list has set
-	observation := uint64(0)  // of the next OpSample
+	observation := uint64(0)  // IPFIX observation domain and point of the next OpSample
 	for at := start; at < len(actions); at++ {
 		a := &actions[at]
 		switch a.Op {
@@ -258,8 +258,8 @@ func (w *Worker) perform(i int, actions []flowtable.Action, start, tail int) {
 	}
 }
 
-// dropReason returns the drop reason with a number from the control process, or
-// DropFlow if the number is unknown.
+// dropReason returns the drop reason with number n, which comes from the control process. It returns
+// DropFlow for an unknown number.
 func dropReason(n uint32) packet.DropReason {
 	if n == 0 || n >= uint32(packet.DropReasons) {
 		return packet.DropFlow
@@ -267,8 +267,9 @@ func dropReason(n uint32) packet.DropReason {
 	return packet.DropReason(n)
 }
 
-// rewrite executes an action that changes the frame's header buffer. For an action
-// that sets an IPv6 address, lowerHalf is the lower half of the address.
+// rewrite executes an action that changes the frame's header buffer. lowerHalf is the lower half of
+// the address if the action sets an IPv6 address. The result is not DropNone if the action is
+// impossible, for example because the header buffer has no room for a tag.
 func rewrite(f *packet.Frame, a *flowtable.Action, lowerHalf uint64) packet.DropReason {
 	switch a.Op {
 	case flowtable.OpPushVLAN:

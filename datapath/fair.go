@@ -7,11 +7,11 @@ import (
 	"weft/packet"
 )
 
-// Some frames take much more of a worker's time than others. A frame that tries all
-// masks and misses costs about fifty times as much as a frame of a known flow, and a
-// sender can make all its frames miss (tuple-space explosion, CVE-2019-25076). Cutting
-// large frames into small segments and searching for a free NAT port are also
-// expensive.
+// Some frames take much more of a worker's time than others. A look-up that tries all masks of the
+// megaflows and finds nothing, with the upcall that follows, costs about fifty times as much as a
+// frame of a known flow. A sender can make all its frames miss (tuple-space explosion,
+// CVE-2019-25076). Cutting large frames into small segments and searching for a free NAT port are
+// also expensive.
 //
 // The worker keeps a debt for each receive queue: the extra cost of the queue's frames
 // in nanoseconds. While other queues have frames, a queue with too much debt is not
@@ -25,20 +25,19 @@ import (
 // Uplinks have no debt, because many senders share one queue of an uplink.
 
 const (
-	// maskCostNS is the approximate cost of trying one mask. missCostNS is the
-	// approximate cost of an upcall and its answer. Both are measured by
-	// BenchmarkUnderAttack.
+	// maskCostNS is the approximate cost in nanoseconds of trying one mask. missCostNS is the worker's
+	// approximate cost of an upcall and the commands that answer it. BenchmarkUnderAttack measures both.
 	maskCostNS = 15
 	missCostNS = 3000
 	// Cutting a large frame into segments costs about cutCostNS for each segment, plus
 	// 1 ns for every cutBytesPerNS bytes of payload.
 	cutCostNS     = 70
 	cutBytesPerNS = 4
-	// smallSegment is a payload size in bytes. Cutting a frame adds to a queue's debt
-	// (extra cost) only if its segments are smaller.
+	// smallSegment is the payload size in bytes below which segments count as small. Only the cutting of
+	// frames into small segments adds to a queue's debt (extra cost).
 	smallSegment = 1024
-	// maxCutNS limits the cost of cutting large frames, and the measured time (account.go), of one
-	// poll of a queue while other queues have frames. Without the limit, one poll took up to 580 µs
+	// maxCutNS limits one batch of a queue while other queues have frames: the cost of cutting its large
+	// frames, and its measured time (account.go). Without the limit, one batch took up to 580 µs
 	// (BenchmarkLargeFrames).
 	maxCutNS = 100_000
 	// freeMasks is the number of masks that a frame may try before the search adds to
@@ -50,11 +49,10 @@ const (
 	// maxDebtNS is the largest debt (extra cost in nanoseconds) of a queue. Costs
 	// beyond it are ignored.
 	maxDebtNS = 2_000_000
-	// slowShare limits the time for expensive frames to one part in slowShare of a
-	// busy worker's time.
+	// Expensive frames get at most one part in slowShare of a busy worker's time.
 	slowShare = 16
-	// maxAwayNS is the longest time for which a worker counts as busy after its last
-	// frame.
+	// maxAwayNS is the longest time in nanoseconds for which a worker counts as busy after its other queues
+	// have become empty.
 	maxAwayNS = 1_000_000
 )
 
@@ -63,26 +61,27 @@ const (
 type fairness struct {
 	debtors  int      // number of queues with debt (extra cost of their frames)
 	repaidNS uint64   // time of the last reduction of debts (extra costs of queues)
-	debtless presence // queues without debt
-	uncut    presence // queues that have neither debt nor a limit of their batches
+	debtless presence // whether queues without debt have frames
+	uncut    presence // whether queues with neither debt nor a limit of their batches have frames
 	skipped  int      // number of queues that this pass has skipped because of a debt, see also account.go
-	passNS   uint64   // clock of the last pass
+	passNS   uint64   // time at which the previous pass began
 	smallNS  uint64   // total cost of received large frames with small segments
 	cutNS    uint64   // total cost of cutting large frames
 }
 
 // presence records whether any queue of a group of receive queues has frames.
 type presence struct {
-	waits  bool   // the group had frames recently
+	waits  bool   // the group had frames in the last pass, or awayNS has not run out since
 	frames int    // number of frames received in this pass
 	awayNS uint64 // time in nanoseconds for which waits stays true without frames
 }
 
-// costs are running totals of the work for the frames of all receive queues.
+// costs are running totals of the work for the frames of all receive queues: masks tried, misses,
+// nanoseconds of cutting (see fairness), and NAT ports tried.
 type costs struct{ masks, misses, smallNS, cutNS, nat uint64 }
 
-// read sets c to the worker's totals. It fills c in place, because a copy of words that
-// were just written stalls the processor (no store forwarding).
+// read sets c to the worker's totals. It fills c in place instead of returning a value: a copy of
+// words that were just written stalls the processor (no store forwarding).
 func (c *costs) read(w *Worker) {
 	total := w.sh.Counters
 	c.masks, c.misses, c.smallNS, c.cutNS = total.MasksSearched, total.Misses, w.fair.smallNS, w.fair.cutNS
@@ -103,9 +102,10 @@ func (w *Worker) noteCuts(f *packet.Frame) {
 	}
 }
 
-// limitVisit limits the next batch of queue q if its frames would delay other queues: large
-// frames that are cut, or a batch that took more than maxCutNS. The limits end measuredForNS after
-// the last frame of another port: long passes between rare frames would delay each of these.
+// limitVisit limits the next batch of queue q if its frames would delay other queues: its last batch
+// had large frames that were cut, or took more than maxCutNS. The limits also hold while other
+// queues are empty, up to measuredForNS after the last frame of another port: otherwise long
+// batches would delay each of another port's rare frames.
 func (w *Worker) limitVisit(q *rxQueue) {
 	most := packet.BatchSize
 	if q.limit != 0 && (w.fair.uncut.waits || w.accounting.measured) {
@@ -119,8 +119,8 @@ func (w *Worker) limitVisit(q *rxQueue) {
 	}
 }
 
-// mostOf returns the largest batch that costs at most maxCutNS; 0: no limit. It assumes the
-// cost of the last batch, which had n frames.
+// mostOf returns the number of frames of the largest batch that costs at most maxCutNS; 0: no limit. It
+// assumes that frames cost as much as in the last batch, whose n frames cost costNS.
 func mostOf(n int, costNS uint64) uint8 {
 	if costNS == 0 {
 		return 0
@@ -159,8 +159,8 @@ func (w *Worker) skipDebtor(q *rxQueue) bool {
 	return q.debtNS > slackNS && w.fair.debtless.waits && !q.tunnel
 }
 
-// endPass updates p at the end of a pass. durationNS is the duration of the pass
-// before.
+// endPass updates p at the end of a pass. durationNS is the time from the beginning of the previous
+// pass to the beginning of this one.
 func (p *presence) endPass(durationNS uint64) {
 	p.waits = p.frames > 0
 	p.frames = 0

@@ -4,20 +4,20 @@ package datapath
 
 import "weft/packet"
 
-// This file lets frames gather in queues. A batch has a fixed cost that equals the cost
+// This file lets frames accumulate in receive queues. A batch has a fixed cost that equals the cost
 // of ten frames of a known flow: cache lines of the ring move between cores, and each
 // stage has fixed work. A busy worker therefore skips a queue with few frames until
 // more have arrived. The delay is about as long as frames wait in the rings of an
 // overloaded worker anyway.
 
 const (
-	// gatherNS is the time in nanoseconds for which a queue with few frames is
-	// skipped.
+	// gatherNS is the time in nanoseconds for which a busy worker skips a queue after a batch of few
+	// frames.
 	gatherNS = 30_000
 	// gatherBelow is the batch size below which a queue counts as having few frames.
 	gatherBelow = packet.BatchSize * 3 / 4
-	// busyPasses is the number of consecutive full passes after which a worker counts
-	// as busy. It is longer than the bursts of a single guest.
+	// busyPasses is the number of consecutive passes with a full batch after which a worker counts as
+	// busy. A burst of a single guest fills fewer passes.
 	busyPasses = 16
 )
 
@@ -27,8 +27,8 @@ func (w *Worker) skipGathering(q *rxQueue) bool {
 	return w.fullPasses >= busyPasses && w.now < q.nextNS
 }
 
-// scheduleVisit sets the time of the next poll of queue q. n is the number of frames in
-// the present poll. An empty queue is polled again in the next pass.
+// scheduleVisit sets the time until which a busy worker skips queue q, which has just been polled. n is the
+// number of frames of this poll. An empty queue is polled again in the next pass.
 func (w *Worker) scheduleVisit(q *rxQueue, n int) {
 	q.nextNS = 0
 	if n == 0 {

@@ -2,22 +2,22 @@
 
 package datapath
 
-// keptBatch is a received batch whose buffers are not released yet, because some of its
-// frames still wait for the flush of an output port. If the engine dies before the
-// flush, the next engine receives the batch again.
+// keptBatch is a batch that was handled, but whose receive buffers are not released yet, because
+// outputs have postponed the flush of some of its frames. If the engine dies before the flush, the
+// next engine receives these frames again.
 type keptBatch struct {
-	turn  uint64 // pass in which the batch was received
-	count uint8  // number of output ports with an outstanding flush; 0: no batch is kept
-	ports [maxKeptFor]uint16
+	turn  uint64             // pass in which the batch was received
+	count uint8              // number of entries in ports; 0: no batch is kept
+	ports [maxKeptFor]uint16 // output ports that had postponed their flush when the batch ended
 }
 
-// maxKeptFor is the largest number of output ports for whose flush a batch is kept.
-// Further ports are flushed at once.
+// maxKeptFor is the largest number of output ports that may postpone their flush of one batch. If more
+// of them do, the worker flushes all and releases the batch at once.
 const maxKeptFor = 4
 
-// releaseOrKeep ends the batch of queue q. If output ports have postponed the flush of
-// the batch's frames, q keeps the batch unreleased, at most until its next batch.
-// Otherwise the batch is released.
+// releaseOrKeep ends the batch of queue q. If output ports have postponed the flush of the batch's
+// frames, q keeps the batch, at most until the end of its next batch. Otherwise releaseOrKeep
+// releases the batch's buffers.
 func (w *Worker) releaseOrKeep(q *rxQueue) {
 	kept := keptBatch{turn: w.turn}
 	late := q.kept.count > 0
@@ -44,12 +44,12 @@ func (w *Worker) releaseOrKeep(q *rxQueue) {
 	}
 }
 
-// streamNS is the time in nanoseconds for which a full batch counts as part of a stream of
-// full batches.
+// streamNS is the time in nanoseconds after a full batch for which its queue counts as being in a
+// stream of full batches.
 const streamNS = 100_000
 
-// release releases the queue's buffers. In a stream of full batches it may postpone
-// the newest buffers (decision 0025).
+// release releases the queue's buffers. In a stream of full batches it may keep the newest ones for
+// a while (docs/decisions/0025).
 func (q *rxQueue) release(now uint64) {
 	if now < q.lateNS {
 		q.keeper.ReleaseLate()
@@ -59,7 +59,7 @@ func (q *rxQueue) release(now uint64) {
 	q.rx.Release()
 }
 
-// flushFor flushes all output ports that have frames of the kept batch b.
+// flushFor flushes all output ports whose postponed flush has frames of the kept batch b.
 func (w *Worker) flushFor(b *keptBatch) {
 	for _, no := range b.ports[:b.count] {
 		if p := &w.ports[no]; p.owes(b) {
@@ -69,10 +69,10 @@ func (w *Worker) flushFor(b *keptBatch) {
 	b.count = 0
 }
 
-// owes reports whether port p has an outstanding flush of frames of batch b.
+// owes reports whether port p still postpones the flush of frames of the kept batch b.
 func (p *txPort) owes(b *keptBatch) bool { return p.tx != nil && p.owedIn != 0 && p.owedIn <= b.turn }
 
-// releaseIfFlushed releases the kept batch of queue q when all its output ports have
+// releaseIfFlushed releases the kept batch of queue q, if there is one and all its output ports have
 // been flushed.
 func (w *Worker) releaseIfFlushed(q *rxQueue) {
 	for _, no := range q.kept.ports[:q.kept.count] {
@@ -94,15 +94,15 @@ func (w *Worker) flushAndRelease(q *rxQueue) {
 	q.release(w.now)
 }
 
-// releaseBetweenBatches calls flushAndRelease and attributes any memory fault to q's
-// port.
+// releaseBetweenBatches calls flushAndRelease while the worker handles no batch. It first records q as
+// the queue in use, so that a memory fault is blamed on q's port.
 func (w *Worker) releaseBetweenBatches(q *rxQueue) {
 	w.visit(q)
 	w.flushAndRelease(q)
 	w.rxInUse = nil
 }
 
-// releaseAllQueues releases the kept batches of all queues. Parked queues have none.
+// releaseAllQueues releases the kept batches and the late buffers of all queues. Parked queues have none.
 func (w *Worker) releaseAllQueues() {
 	for at := range w.queues.awake {
 		w.releaseKept(w.queues.queue(at))

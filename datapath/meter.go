@@ -20,8 +20,8 @@ import (
 // Each worker reads its clock once in each pass, so the bucket is effectively deeper by
 // the duration of the longest pass.
 type Meter struct {
-	Cost   uint64 // cost of one frame or bit, in units of 2^-16 ticks
-	Depth  uint64 // number of ticks by which Due may exceed the current time
+	Cost   uint64 // cost of one frame or bit, in units of 2^-16 ticks (meterTicks); 0: the meter is not set
+	Depth  uint64 // largest number of ticks by which Due may exceed the current time
 	Frames uint64 // 1: Cost is for each frame; 0: Cost is for each bit
 	Due    uint64 // time in ticks of CLOCK_MONOTONIC, accessed with atomic operations
 	// Packets and Bytes count all frames that reached the meter. DroppedPackets and
@@ -31,7 +31,8 @@ type Meter struct {
 }
 
 const (
-	// meterTicks is the number of meter ticks per nanosecond.
+	// meterTicks is the number of meter ticks per nanosecond. Costs have meterShift bits behind the
+	// binary point.
 	meterTicks = 16
 	meterShift = 16
 )
@@ -61,14 +62,14 @@ func ticks(n, cost uint64) uint64 {
 // meterBytes is the length of the body of CmdMeter: cost, depth, frames.
 const meterBytes = 24
 
-// AppendMeter encodes CmdMeter.
+// AppendMeter appends an encoded CmdMeter, which sets the meter in a slot to the configuration of m.
 func AppendMeter(buf []byte, slot uint32, m *Meter) []byte {
 	buf = appendHeader(buf, uint32(CmdMeter), slot)
 	return appendWords(buf, []uint64{m.Cost, m.Depth, m.Frames})
 }
 
-// setMeter executes CmdMeter: it configures the meter, fills its token bucket and
-// clears its counts.
+// setMeter executes CmdMeter. It configures the meter, fills its token bucket and clears its counts. It
+// returns false for an invalid command.
 func (w *Worker) setMeter(slot uint32, body []byte) bool {
 	if slot >= flowtable.MaxMeters || len(body) != meterBytes {
 		return false
@@ -88,9 +89,9 @@ func (w *Worker) due(slot uint32) *Meter {
 	return &w.sh.Meters[slot]
 }
 
-// meter counts frame f in the meter with index slot. It reports whether the frame may
-// pass. A large frame passes if its first segment may pass, so that it can pass a small
-// bucket. All its segments are then subtracted from the bucket.
+// meter counts frame f in the meter with index slot, and reports whether the frame may pass. The first
+// segment of a large frame decides for the whole frame, because the bucket may be smaller than the
+// frame. If the frame passes, all its segments are taken from the bucket.
 func (w *Worker) meter(f *packet.Frame, slot uint32) bool {
 	slot %= flowtable.MaxMeters
 	m := &w.sh.Meters[slot]

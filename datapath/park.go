@@ -6,16 +6,16 @@ package datapath
 // awake queues, so its cost follows the number of busy queues
 // (docs/decisions/0052-idle-queues-are-parked.md).
 //
-// A parked queue is armed: the guest or the kernel signals its next frame through the WaitFD,
-// which the worker's epoll set watches. No frame is missed, because the steps have this order:
+// A parked queue is armed: the guest or the kernel signals the queue's next frame through the
+// WaitFD, which the worker's epoll set watches. No frame is missed, because parking has this order:
 //
 //  1. The worker arms the queue. Arm then looks for frames once more.
 //  2. If Arm has found none, the queue becomes a parked one. Otherwise it stays awake.
-//  3. Any later event of the WaitFD wakes the queue (take).
+//  3. Any later event of the WaitFD makes the queue awake again (the method take).
 //
-// The worker asks epoll every parkedEveryNS, and in each pass after a pass without frames. A
-// parked queue stays armed while the worker sleeps. An event leaves the epoll set only
-// through take.
+// The worker asks epoll for events every parkedEveryNS, and in each pass after a pass without
+// frames. A parked queue stays armed while the worker sleeps. Only the method take consumes events
+// of the epoll set, so no other code can lose one.
 //
 // Queues of uplinks are never parked, because many senders share each of them.
 
@@ -23,45 +23,47 @@ const (
 	// parkAfterNS is the time in nanoseconds after which an empty queue is parked. The usual
 	// gaps in the traffic of a busy guest are shorter.
 	parkAfterNS = 1_000_000
-	// maxIdleAwake is the number of idle queues up to which none is parked. Visits to so few
-	// queues cost less than asking epoll.
+	// maxIdleAwake is the number of empty queues up to which the worker parks none of them. Polling so few
+	// queues costs less than asking epoll.
 	maxIdleAwake = 4
-	// maxParks is the largest number of queues that one pass parks. It limits the delay of
-	// frames, because arming a queue moves a cache line between cores.
+	// maxParks is the largest number of queues that one pass arms to park them. It limits the delay
+	// of frames, because arming a queue moves a cache line between cores.
 	maxParks = 8
 	// parkedEveryNS is the interval in nanoseconds at which a busy worker asks epoll for
 	// frames of parked queues. It limits the delay of the first frame after a gap to
 	// parkedEveryNS and one pass.
 	parkedEveryNS = 20_000
-	// lookParkedNS is the time in nanoseconds in which the worker looks once at each parked
-	// queue. It thus finds the frames of a guest that has sent no notification, after the same
-	// time as a sleeping worker (maxSleepMS).
+	// lookParkedNS is the time in nanoseconds in which the worker looks once into each parked queue. It
+	// thus finds the frames of a guest that has failed to send a notification. A worker that sleeps finds
+	// them after the same time (maxSleepMS).
 	lookParkedNS = maxSleepMS * 1_000_000
 )
 
-// parking is what a worker knows of its parked queues besides queueTable.
+// parking has the worker's state for parking queues. The parked queues themselves are in queueTable.
 type parking struct {
 	afterNS   uint64 // parkAfterNS; tests have another value
 	lookNS    uint64 // lookParkedNS; tests have another value
 	idle      int    // number of awake queues that the last pass found empty
-	parks     int    // number of queues that this pass has parked
-	askNS     uint64 // time from which a busy worker asks epoll
-	turn      uint64 // pass in which the worker has asked epoll last
-	lookedNS  uint64 // time of the last look at parked queues
-	cursor    int    // distance of the queue that is looked at next from the first parked queue
+	parks     int    // number of queues that this pass has tried to park
+	askNS     uint64 // time from which a busy worker asks epoll again
+	turn      uint64 // last pass in which the worker has asked epoll
+	lookedNS  uint64 // time of the last look into parked queues
+	cursor    int    // index among the parked queues of the one that is looked into next
 	commanded bool   // the command eventfd was signalled, perhaps because of a device's fault
 }
 
-// endPass ends a pass that found idle empty queues.
+// endPass ends a pass. idle is the number of awake queues that the pass found empty.
 func (p *parking) endPass(idle int) { p.idle, p.parks = idle, 0 }
 
-// postpone sets the time of the next question to epoll, because the worker asks now.
+// postpone records that the worker asks epoll in this pass. A busy worker then asks again only after
+// parkedEveryNS.
 func (p *parking) postpone(w *Worker) { p.turn, p.askNS = w.turn, w.now+parkedEveryNS }
 
 // parked returns the number of parked queues.
 func (t *queueTable) parked() int { return t.count - t.awake }
 
-// park parks the awake queue q, which is empty, if it may. It reports whether it has done so.
+// park parks the awake queue q, which the pass has found empty, unless a limit or the kind of queue forbids
+// it. It reports whether it has parked the queue.
 func (w *Worker) park(q *rxQueue) bool {
 	p := &w.parking
 	if w.now-q.usedNS < p.afterNS || p.parks == maxParks || p.idle <= maxIdleAwake && w.queues.parked() == 0 {
@@ -76,7 +78,7 @@ func (w *Worker) park(q *rxQueue) bool {
 	busy := q.rx.Arm()
 	if busy {
 		q.rx.Disarm()
-		q.ready, q.usedNS = true, w.now // a queue that cannot be parked is tried again later
+		q.ready, q.usedNS = true, w.now // the queue has frames again, or cannot be armed: try again later
 	}
 	w.rxInUse = nil
 	if busy {
@@ -117,16 +119,18 @@ func (w *Worker) wakeParked() {
 	w.lookAtParked()
 }
 
-// wakeFaulty wakes the parked queues of devices that have a fault. Their next Recv reports it.
+// wakeFaulty makes the parked queues of broken devices awake. The next Recv of such a queue fails, so that
+// the worker detaches the port.
 func (w *Worker) wakeFaulty() {
 	for i := w.queues.awake; i < w.queues.count; i++ {
 		if q := w.queues.queue(i); q.rx.Fault() != "" {
-			w.wake(q) // the queue that takes its place was asked before
+			w.wake(q) // the parked queue that moves to index i was asked before
 		}
 	}
 }
 
-// lookAtParked looks at parked queues, at each of them once in lookParkedNS.
+// lookAtParked looks for frames in some parked queues, so that it looks into each of them once in
+// lookParkedNS.
 func (w *Worker) lookAtParked() {
 	t, p := &w.queues, &w.parking
 	parked := uint64(t.parked())
@@ -146,7 +150,7 @@ func (w *Worker) lookAtParked() {
 		w.visit(q)
 		if q.rx.Arm() {
 			w.wake(q)
-			p.cursor-- // the parked queues begin one place later
+			p.cursor-- // the first parked queue is now one index later
 			q.rx.Disarm()
 		}
 	}

@@ -8,16 +8,18 @@ import (
 	"weft/port"
 )
 
-// reception has the batch's queue and the frames of the batch that are left. Sets of frames
-// have one bit for each frame. receive begins it; finish ends it.
+// reception has the receive queue of the current batch, and says which frames of the batch are
+// still to be executed. Sets of frames have one bit for each frame. The function receive fills
+// it, and finish resets it.
 type reception struct {
 	rxInUse *rxQueue        // receive queue of the batch; nil: held frames
-	next    port.Prefetcher // queue after rxInUse; nil: it cannot prefetch
+	next    port.Prefetcher // queue that is polled after rxInUse; nil: it cannot prefetch
 	live    uint32          // set of frames not dropped so far
 	undone  uint32          // set of frames with an unfinished offload, see segment.go
 	cursor  int             // index of the first frame that is not executed yet
-	visits  uint64          // count of polled receive queues, see InHand
-	// batchFull: the batch was full, so another batch will follow soon
+	visits  uint64          // number of polls of receive queues so far, see Visit
+	// batchFull is true if outputs may postpone the flush of this batch: it was full, so another batch will
+	// follow soon, and its queue can keep it.
 	batchFull bool
 }
 
@@ -34,32 +36,32 @@ type rxQueue struct {
 	waitFD  int32
 	place   uint16 // index in queueTable.order
 	edge    bool   // epoll watches waitFD edge-triggered, see port.EdgeWatched
-	polled  bool   // Recv of this queue costs a system call; it is called only if ready is set
+	polled  bool   // Recv costs a system call, so the worker calls it only if ready is set
 	ready   bool   // frames may wait in a polled queue, see findReady
 	tunnel  bool   // the port is an uplink, whose frames the worker decapsulates
 	limit   uint8  // largest batch while other queues have frames; 0: no limit
 	slow    uint8  // largest batch while other ports have frames; 0: no limit, see account.go
 	lateIn  uint64 // number of the port's pass in which this queue had to wait, see waitsForNextPass
-	debtNS  uint64 // debt: extra cost in nanoseconds of expensive frames, see fair.go
+	debtNS  uint64 // cost of expensive frames in nanoseconds, less what was paid by waiting, see fair.go
 	nextNS  uint64 // time of the next visit, see gather.go
 	usedNS  uint64 // time of the last frame or wake-up, see park.go
-	fuses   bool   // the connections are searched before the flow cache, see fuse.go
+	fuses   bool   // the connections of "zone" are searched before the flow cache, see fuse.go
 	zone    uint16
-	counted port.Counted    // rx as a port.Counted; nil: only a system call tells whether frames wait
+	counted port.Counted    // rx as a port.Counted; nil: rx does not count waiting frames
 	ahead   port.Prefetcher // rx as a port.Prefetcher; nil: rx cannot prefetch
 	keeper  port.Keeper     // rx as a port.Keeper; nil: rx cannot keep a batch, see kept.go
 	// rx as a port.Offloaded; nil: no flows of the port run in the kernel
 	offloaded port.Offloaded
-	// rx as a conntrack.Kernel, if the worker tracks connections; nil: none is lent, see lend.go
+	// rx as a conntrack.Kernel, to which the worker lends connections (lend.go); nil: it lends none
 	kernel       conntrack.Kernel
-	kernelNumber uint32
+	kernelNumber uint32 // number of kernel in the connection table, see AddKernel
 	kept         keptBatch
-	lateNS       uint64    // time until which buffers may be released late; 0: never
-	agreed       agreement // stored key words of the last fused frames, see agreement in fuse.go
+	lateNS       uint64    // time until which buffers may be released late, see streamNS; 0: never
+	agreed       agreement // key words of the queue's last fused frames, see the type agreement
 }
 
-// queueTable holds the receive queues of a worker. The array order begins with the awake
-// queues in the polling order. The parked queues follow (park.go).
+// queueTable holds the receive queues of a worker. Its field order lists the awake queues first, in
+// the polling order, and then the parked queues (park.go).
 type queueTable struct {
 	count         int
 	awake         int // number of queues that a pass visits
@@ -67,9 +69,9 @@ type queueTable struct {
 	polled        int // number of awake queues with polled set
 	counted       int // number of awake polled queues that know whether frames wait
 	withoutWaitFD int // number of queues without a WaitFD, which are never parked
-	offloaded     int // number of queues with offloaded set
+	offloaded     int // number of queues of ports whose flows may run in the kernel
 	slots         [maxQueues]rxQueue
-	order         [maxQueues]uint16
+	order         [maxQueues]uint16 // indexes in slots
 }
 
 func (t *queueTable) queue(i int) *rxQueue { return &t.slots[t.order[i]] }
@@ -135,7 +137,8 @@ func (t *queueTable) swap(i, j int) {
 	t.queue(i).place, t.queue(j).place = uint16(i), uint16(j)
 }
 
-// tally counts queue q among the awake ones (change 1), or no longer (change -1).
+// tally updates the counts of awake queues when queue q becomes awake (change 1) or stops being awake
+// (change -1).
 func (t *queueTable) tally(q *rxQueue, change int) {
 	if q.polled {
 		t.polled += change
@@ -148,9 +151,8 @@ func (t *queueTable) tally(q *rxQueue, change int) {
 	}
 }
 
-// receive takes one batch of queue q through all stages and returns the number of
-// frames. It returns a negative number if the queue has broken and its port was
-// detached.
+// receive polls queue q, takes the batch through all stages, and returns the number of frames. It
+// returns a negative number if the queue is broken. It has then detached the queue's port.
 func (w *Worker) receive(q *rxQueue) int {
 	if q.polled && !q.ready {
 		return 0
@@ -173,17 +175,17 @@ func (w *Worker) receive(q *rxQueue) int {
 		w.failPort(q.port, reason)
 		return -1
 	}
-	q.ready = n > 0 && q.counted == nil // the next pass reads this queue without asking epoll
+	q.ready = n > 0 && q.counted == nil // the next pass then reads the queue without asking epoll
 	if n == 0 {
-		// Recv may have discarded descriptors without frames.
+		// Recv may have taken descriptors that contain no frame. The guest needs them back.
 		w.flushAndRelease(q)
 		w.rxInUse = nil
 		return 0
 	}
 	w.countReceived(n)
 	w.live = allOf(n)
-	// While a trace measures frames, no flush is postponed: the trace needs the end of
-	// each batch.
+	// While a capture looks at every frame, no flush is postponed, because the capture records
+	// when each batch ends.
 	w.batchFull = n == packet.BatchSize && q.keeper != nil && !w.captures.everyFrame
 	q.lateNS = 0
 	if w.batchFull {

@@ -8,31 +8,32 @@ import (
 	"weft/packet"
 )
 
-// This file charges a guest for slow memory in which it receives frames. A visit includes the copies
-// into the memory of receivers. What a copy takes depends on the receiver: on the pages that its
-// memory lacks, and on the pieces of its chains. Without these charges, the sender would pay.
+// This file charges a guest for slow memory in which it receives frames. The measured visit of a sender's
+// queue (account.go) includes the copies into the memory of receivers. The time of a copy depends on the
+// receiver: on the pages that its memory lacks, and on the number of descriptors of its chains. Without
+// the charges of this file, the sender would pay for it.
 //
-// After a visit of at least sliceNS, the worker measures each Send to a guest for measuredSendsNS. It first
-// reads a byte of each page of the frames, so that waits for the sender's pages count for the sender. The
-// time beyond freeFrameNS and freeBytesPerNS is the receiver's, and not the sender's. While a third port has
-// frames, the receiver owes it. A receiver that owes more than receiverSlackNS gets no frames
-// (packet.DropSlowReceiver). All these debts together fall by 1/receiverShare of the elapsed time, so slow
-// receivers take at most this part of a busy worker's time
+// After a visit of at least sliceNS, the worker measures each Send to a guest for measuredSendsNS. Before a
+// Send it reads a byte of each page of the frames, so that waits for the sender's pages count for the
+// sender. The time of the Send beyond freeFrameNS and freeBytesPerNS counts for the receiver, and not for
+// the sender. It becomes the receiver's debt only if a third port has frames. A receiver that owes more
+// than receiverSlackNS gets no frames (packet.DropSlowReceiver). All these debts together fall by
+// 1/receiverShare of the elapsed time, so slow receivers take at most this part of a busy worker's time
 // (docs/decisions/0058-receivers-pay-for-slow-copies.md).
 
 const (
-	// measuredSendsNS is the time for which the worker measures each Send after a slow visit. The next slow
-	// visit is nobody's, so the time is long beside a visit. A pause of a virtual machine looks like a slow
-	// visit, so the time is shorter than what lies between two pauses.
+	// measuredSendsNS is the time for which the worker measures each Send after a slow visit. It is much
+	// longer than a visit, because nobody pays for the first slow visit after it. It is shorter than the
+	// usual time between two pauses of a virtual machine, because a pause looks like a slow visit.
 	measuredSendsNS = 200_000_000
-	// freeFrameNS and freeBytesPerNS are the time that a copy may take: for each frame, and 1 ns for every
-	// freeBytesPerNS bytes. It is several times what a copy into pages that exist takes.
+	// A copy may take freeFrameNS for each frame, and 1 ns for every freeBytesPerNS bytes, without a charge.
+	// This is several times the duration of a copy into pages that exist.
 	freeFrameNS    = 500
 	freeBytesPerNS = 4
 	receiverShare  = 8
-	// receiverSlackNS is the debt up to which a receiver gets frames. The pause of a virtual machine during a
-	// copy that also finds a page missing looks like slow memory; a shorter one than this costs the receiver
-	// no frame.
+	// receiverSlackNS is the debt up to which a receiver gets frames. The virtual machine may pause during
+	// a copy that also finds a page missing, which looks like slow memory. A pause shorter than
+	// receiverSlackNS costs the receiver no frame.
 	receiverSlackNS = 10_000_000
 	pageBytes       = 4096
 )
@@ -40,12 +41,13 @@ const (
 // receivers has the debts of ports in whose memory copies are slow.
 type receivers struct {
 	untilNS uint64 // time until which each Send is measured
-	visitNS uint64 // time of this visit that is receivers'
+	visitNS uint64 // time of the present visit that was charged to receivers
 	debtors []uint16
-	byte    byte // result of readPages, so that the compiler keeps the loads
+	byte    byte // sum of the bytes that readPages has read, so that the compiler keeps the loads
 }
 
-// deliver calls the Send of port p for frames of b.
+// deliver calls Send of port p's transmit queue for frames of b, and returns its result. It charges the
+// port for a slow Send while copies are measured.
 func (w *Worker) deliver(p *txPort, b *packet.Batch, order []uint8) int {
 	if w.now >= w.receivers.untilNS || !p.foreign || w.rxInUse == nil {
 		return p.tx.Send(b, order)
@@ -57,8 +59,9 @@ func (w *Worker) deliver(p *txPort, b *packet.Batch, order []uint8) int {
 	return n
 }
 
-// senderPart makes the worker measure copies for a while after a slow visit of spentNS. It returns 0 if the
-// copies of this visit were not measured, because a receiver may have caused it; then nobody pays.
+// senderPart makes the worker measure copies for measuredSendsNS after a slow visit, which took spentNS. It
+// returns the time that the sender pays: 0 if the copies of this visit were not measured, because
+// a receiver may have caused the delay.
 func (w *Worker) senderPart(spentNS uint64) uint64 {
 	r := &w.receivers
 	if w.now >= r.untilNS {
@@ -82,7 +85,8 @@ func (w *Worker) readPages(b *packet.Batch, order []uint8) (bytes int) {
 	return bytes
 }
 
-// chargeReceiver charges port p for a Send that began at a time and was free for some time.
+// chargeReceiver charges port p for a Send that began at the time "began" and has just ended. The first
+// freeNS of its duration are free of charge.
 func (w *Worker) chargeReceiver(p *txPort, began, freeNS uint64) {
 	r := &w.receivers
 	now := w.clock()
@@ -110,8 +114,8 @@ func (w *Worker) chargeReceiver(p *txPort, began, freeNS uint64) {
 	p.slowNS = min(p.slowNS+spentNS, maxOwedNS)
 }
 
-// thirdHasFrames reports whether a port without debt, other than the sender of the batch and the receiver p,
-// had frames in the last pass or within the last maxAwayNS.
+// thirdHasFrames reports whether a third port without debt (account.debtNS) had frames in the last pass or
+// within the last maxAwayNS. The other two are the sender of the batch and the receiver p.
 func (w *Worker) thirdHasFrames(p *txPort) bool {
 	if w.rxInUse == nil {
 		return false
@@ -120,7 +124,8 @@ func (w *Worker) thirdHasFrames(p *txPort) bool {
 	return t.recent(t.active.lastBesideTwo(w.rxInUse.port, p.port), w.now)
 }
 
-// refuse drops the frames for port p, which is in debt, and reports whether it has.
+// refuse drops the frames in the list "order" if their receiver p owes too much and a third port has frames.
+// It reports whether it has dropped them.
 func (w *Worker) refuse(p *txPort, order []uint8) bool {
 	if p.slowNS <= receiverSlackNS || !w.thirdHasFrames(p) {
 		return false
@@ -132,7 +137,7 @@ func (w *Worker) refuse(p *txPort, order []uint8) bool {
 	return true
 }
 
-// forgetReceiver gives port p a new account.
+// forgetReceiver clears the receiver's debt of port p, when the worker gets the port.
 func (w *Worker) forgetReceiver(p *txPort) {
 	p.slowNS = 0
 	if i := slices.Index(w.receivers.debtors, uint16(p.port)); i >= 0 {
@@ -140,7 +145,7 @@ func (w *Worker) forgetReceiver(p *txPort) {
 	}
 }
 
-// payReceiverDebts reduces the receivers' debts once in each pass.
+// payReceiverDebts reduces the receivers' debts for elapsedNS, the time since the previous pass began.
 func (w *Worker) payReceiverDebts(elapsedNS uint64) {
 	r := &w.receivers
 	if len(r.debtors) == 0 {

@@ -11,18 +11,18 @@ import (
 	"weft/tunnel"
 )
 
-// outputs has the ports and what the batch sends to them.
+// outputs has the output ports, and the frames of the batch that wait to be sent to them.
 type outputs struct {
 	ports   [port.MaxPorts]txPort
 	touched portList                  // output ports to flush at the end of the batch
 	owed    portList                  // ports whose flush was postponed, see flush
-	overlay [packet.BatchSize]overlay // tunnel header of each pending frame
-	// tunnel fields that an action list has set; index: tracks.forked, because a look-up in
+	overlay [packet.BatchSize]overlay // outer header of each pending frame
+	// tunnel fields that an action list has set; the index is tracks.forked, because a look-up in
 	// the middle of a list executes another list
 	fields    [maxForks + 1]tunnel.Fields
-	overlaid  bool    // some entry of overlay may be set
-	delivered bool    // a frame went to a local process, see fewFrames
-	toTap     bool    // one of the frames of delivered went to a tap
+	overlaid  bool    // some frame of the batch may have an entry in overlay
+	delivered bool    // this pass has sent a frame to a local process, see fewFrames
+	toTap     bool    // one of these frames went to a tap
 	txInUse   *txPort // output port whose transmit queue is in use
 }
 
@@ -36,17 +36,18 @@ type txPort struct {
 	number   uint16 // the queue's number among the transmit queues of the device
 	count    uint8  // number of frames in pending
 	touched  bool   // the port is in outputs.touched
-	local    bool   // a local process receives the port's frames: a guest, or one behind a tap
+	local    bool   // a process of this host receives the port's frames: a guest, or a process behind a tap
 	tap      bool   // the local process is behind a tap, so reading its answer costs a system call
 	owed     bool   // the port is in outputs.owed
-	foreign  bool   // tx is a port.ForeignTx
-	sending  bool   // the transmit queue's Send is running
-	sent     uint8  // number of pending frames that are already sent and counted
-	owedIn   uint64 // pass in which the oldest postponed flush was due; 0: none
+	foreign  bool   // tx writes to another process's memory, which may be slow (port.ForeignTx)
+	sending  bool   // Send of tx is running; a memory fault may interrupt it
+	sent     uint8  // number of frames at the start of pending that are already sent and counted
+	owedIn   uint64 // pass in which the oldest postponed flush was due; 0: no flush is postponed
 	fault    string
 	pending  [packet.BatchSize]uint8 // frames of the batch to send, in order
 	slowNS   uint64                  // debt for slow copies into the port's memory, see receiver.go
-	// virtual times of the token buckets of frames that arrived on the port, see port.TakeToken
+	// virtual times of token buckets for answers to frames of this port, and for copies of such frames to the
+	// controller and to exporters; see port.TakeToken
 	answersNS, reservedNS, sampledNS uint64
 }
 
@@ -67,12 +68,12 @@ type TxLock struct {
 	_    [60]byte
 }
 
-// maxLockPauses is the number of spins on a lock before the worker yields its core.
-// The owner of the lock may be waiting for this core.
+// maxLockPauses is the number of attempts to take a lock after which the worker yields its core before
+// each further one. The thread that holds the lock may be waiting for this core.
 const maxLockPauses = 256
 
 func (l *TxLock) lock() {
-	for n := 0; !l.held.CompareAndSwap(0, 1); n++ { // pairs with unlock
+	for n := 0; !l.held.CompareAndSwap(0, 1); n++ { // pairs with the store in unlock
 		cpu.Pause(1)
 		if n >= maxLockPauses {
 			cpu.Yield()
@@ -82,8 +83,8 @@ func (l *TxLock) lock() {
 
 func (l *TxLock) unlock() { l.held.Store(0) }
 
-// output sends frame i to a port. If isLast is true, no further action changes the frame,
-// so the frame may wait until the end of the batch.
+// output sends frame i to the port with this number. If isLast is true, no further action changes
+// the frame, so it may wait until the end of the batch.
 func (w *Worker) output(i int, number uint32, isLast bool) {
 	if reason := w.unsendable(number); reason != packet.DropNone {
 		w.dropAt(number, i, reason)
@@ -101,7 +102,7 @@ func (w *Worker) output(i int, number uint32, isLast bool) {
 	}
 }
 
-// unsendable returns why the worker cannot send to a port, or DropNone.
+// unsendable returns the reason why the worker cannot send to the port with this number, or DropNone.
 func (w *Worker) unsendable(number uint32) packet.DropReason {
 	switch {
 	case number >= port.MaxPorts:
@@ -112,8 +113,8 @@ func (w *Worker) unsendable(number uint32) packet.DropReason {
 	return packet.DropNone
 }
 
-// dropAt counts frame i as dropped at the output with a port number, because other outputs
-// of the frame may have sent their copies.
+// dropAt counts a copy of frame i as dropped at the output port with this number, and not at the frame's
+// input port. Other outputs of the frame may have sent their copies.
 func (w *Worker) dropAt(number uint32, i int, reason packet.DropReason) {
 	f, outer := &w.batch.Frames[i], w.overlay[i]
 	w.overlay[i] = overlay{}
@@ -134,7 +135,7 @@ func (c *PortCounters) dropTx(reason packet.DropReason) {
 	c.TxReasons[reason]++
 }
 
-// touch adds port p to the ports flushed at the end of the batch.
+// touch adds port p to the ports that finish flushes at the end of the batch.
 func (w *Worker) touch(p *txPort) {
 	if !p.touched {
 		p.touched = true
@@ -142,8 +143,8 @@ func (w *Worker) touch(p *txPort) {
 	}
 }
 
-// sendPending sends the frames that wait for port p. It drops the frames that the port
-// refuses.
+// sendPending sends the frames that wait for port p. Frames that the port's transmit queue does not
+// take are dropped.
 func (w *Worker) sendPending(p *txPort) {
 	order := p.pending[:p.count]
 	w.captureSend(p, order)
@@ -163,7 +164,7 @@ func (w *Worker) sendPending(p *txPort) {
 	p.count, p.sent = 0, 0
 }
 
-// send sends and counts frames whose offloads port p supports.
+// send sends frames to port p and counts them. p supports all offloads that the frames need.
 func (w *Worker) send(p *txPort, order []uint8) {
 	p.sending = true
 	taken := w.deliver(p, &w.batch, order)
@@ -179,7 +180,7 @@ func (w *Worker) send(p *txPort, order []uint8) {
 		}
 		w.countSent(p, int(i), reason)
 	}
-	for _, i := range order { // a separate loop, because a frame may occur twice in the list order
+	for _, i := range order { // a separate loop, because the same frame may be in "order" twice
 		w.batch.Frames[i].Drop = packet.DropNone // another output port may accept the frame
 	}
 }
@@ -204,8 +205,8 @@ func (w *Worker) sentAll(p *txPort, order []uint8, accepted int) bool {
 	return true
 }
 
-// countSent counts frame i as sent by port p. If reason is not DropNone, it counts the
-// frame as dropped there.
+// countSent counts frame i as sent by port p, or as dropped there if reason is not DropNone. The port of
+// the frame's tunnel counts it, too.
 func (w *Worker) countSent(p *txPort, i int, reason packet.DropReason) {
 	outer := w.overlay[i]
 	w.overlay[i] = overlay{}
@@ -229,8 +230,9 @@ func (w *Worker) count(p *txPort, outer overlay, length int, reason packet.DropR
 	}
 }
 
-// finish ends the batch. It sends pending frames, flushes the output ports and
-// publishes upcalls. Then it releases the receive buffers or the held slots.
+// finish ends the batch. It sends pending frames, flushes the output ports and publishes upcalls.
+// Then it releases the receive buffers, unless a postponed flush still needs them. A batch of held
+// frames has none; finish frees their slots.
 func (w *Worker) finish() {
 	w.cursor = w.batch.N
 	w.captureExecuted()
@@ -264,8 +266,8 @@ func (w *Worker) finish() {
 	w.batch.Reset()
 }
 
-// flush flushes port p. If postpone is true, more frames will follow soon, and the port
-// may postpone the flush.
+// flush flushes the transmit queue of port p. If postpone is true, more frames will follow soon, and the
+// queue may postpone the flush to the next pass.
 func (w *Worker) flush(p *txPort, postpone bool) {
 	w.useTx(p, flushing)
 	if postpone {
@@ -286,8 +288,7 @@ func (w *Worker) flush(p *txPort, postpone bool) {
 	}
 }
 
-// flushOwed executes the flushes that earlier passes have postponed. turn is the number
-// of this pass.
+// flushOwed executes the flushes that passes before pass "turn" have postponed.
 func (w *Worker) flushOwed(turn uint64) {
 	for at := w.owed.count - 1; at >= 0; at-- {
 		p := &w.ports[w.owed.ports[at]]

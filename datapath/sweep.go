@@ -11,10 +11,10 @@ import (
 	"weft/port"
 )
 
-// sweep looks up the frames of the batch among the connections, before the flow cache.
-// It returns how many frames have a hint (megaflows stored with the connection). It
-// sends the leading frames whose hint is a single output. For all other frames with a
-// hint, it sets the megaflow in w.slots.
+// sweep looks up the frames of the batch among the tracked connections, before the flow cache is
+// asked. It returns the number of frames that have a hint (megaflows stored with the connection).
+// It sends the first frames of the batch at once if their hints lead to a single output. For all
+// other frames with a hint, it sets the megaflow in w.slots.
 func (w *Worker) sweep(q *rxQueue) (count int) {
 	u := &w.fused
 	u.agreed = q.agreed
@@ -40,8 +40,8 @@ func (w *Worker) sweep(q *rxQueue) (count int) {
 	return count
 }
 
-// keepAgreement clears the stored agreement (key words that match a pair of megaflows)
-// if one of the two megaflows has changed.
+// keepAgreement discards the stored agreement (key words that match a pair of megaflows) if one of
+// the two megaflows has changed since.
 func (w *Worker) keepAgreement() {
 	u := &w.fused
 	p := &u.pairs[u.agreed.serial&uint32(len(u.pairs)-1)]
@@ -50,8 +50,9 @@ func (w *Worker) keepAgreement() {
 	}
 }
 
-// seekLive begins the look-up of the live frames among the connections of a zone. equalKeys
-// is the set of frames whose keys match u.agreed, the stored key words.
+// seekLive begins the look-up of the live frames among the connections of a conntrack zone. It
+// returns the frames in order, and their likely connections for a prefetch of hints. equalKeys is
+// the set of frames whose keys have the words in u.agreed.
 func (w *Worker) seekLive(zone uint16) (order []uint8, lines *[packet.BatchSize]uint32, equalKeys uint32) {
 	u, tr := &w.fused, w.tracks.tracker
 	a := &u.agreed
@@ -61,7 +62,8 @@ func (w *Worker) seekLive(zone uint16) (order []uint8, lines *[packet.BatchSize]
 		k := &w.keys[i]
 		dst, ip, l4 := k[flowtable.WEthDst], k[flowtable.WIP], k[flowtable.WL4]
 		if dst&0xffff != packet.EtherTypeIPv4 || ip>>56 != packet.ProtoTCP && ip>>56 != packet.ProtoUDP || ip>>32&0xff != 0 {
-			order, lines = tr.SeekFlows(&w.batch, w.live, zone) // the code below handles only unfragmented TCP and UDP over IPv4
+			// SeekEnds takes only unfragmented TCP and UDP over IPv4.
+			order, lines = tr.SeekFlows(&w.batch, w.live, zone)
 			return order, lines, 0
 		}
 		if (k[flowtable.WPort]^o0)|(dst^o1)|(k[flowtable.WEthSrc]^o2)|(ip^o3)|(l4&0xffffffff^o4) == 0 {
@@ -74,8 +76,8 @@ func (w *Worker) seekLive(zone uint16) (order []uint8, lines *[packet.BatchSize]
 	return order, lines, equalKeys
 }
 
-// sweepOut sends the first frames of the list order, as long as their hints allow it.
-// It returns the number of frames sent.
+// sweepOut sends the first frames of the list "order", up to the first frame without a hint that leads
+// to a single output. It returns the number of frames sent.
 func (w *Worker) sweepOut(order []uint8) (sent int) {
 	u := &w.fused
 	for sent < len(order) {
@@ -89,8 +91,8 @@ func (w *Worker) sweepOut(order []uint8) (sent int) {
 	return sent
 }
 
-// sweepRun sends the first frames of the list order, as far as they have the same hint.
-// It returns the number of frames sent.
+// sweepRun sends the first frames of the list "order" that all have the same hint. It returns the
+// number of frames sent; 0: the hint does not lead to a single output.
 func (w *Worker) sweepRun(order []uint8) int {
 	u := &w.fused
 	serial := u.serials[order[0]%packet.BatchSize]
@@ -105,7 +107,7 @@ func (w *Worker) sweepRun(order []uint8) int {
 			}
 		}
 	}
-	run := w.live & (other&-other - 1) // live frames before the first with another hint, to keep the order
+	run := w.live & (other&-other - 1) // live frames before the first one with another hint or none
 	p := &u.pairs[serial&uint32(len(u.pairs)-1)]
 	out := &w.ports[p.output%port.MaxPorts]
 	if run == 0 || p.serial != serial || out.tx == nil {

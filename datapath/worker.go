@@ -3,7 +3,7 @@
 // Package datapath is the worker and its pass. These are the package's files, in the
 // order in which a frame goes through them:
 //
-//	worker.go    the loop: clock, mailbox, commands, queues
+//	worker.go    the loop of passes: clock, mailbox, commands, queues
 //	receive.go   a batch from one receive queue
 //	gather.go    queues with few frames wait until more have come
 //	park.go      queues that stay empty are not visited until a wake-up
@@ -15,7 +15,7 @@
 //	rewrite_arp_nd.go  changes to ARP, neighbour discovery and ICMP headers
 //	rewrite_nsh.go     changes to the network service header
 //	track.go     connection tracking, and the second look-up after it
-//	fuse.go      one look-up instead of three, for established connections
+//	fuse.go      one look-up instead of three for frames of established connections
 //	sweep.go     a whole batch of fused connections at once
 //	fragment.go  fragments that wait for the rest of their datagram
 //	coalesce.go  merges the segments of a run into one large frame
@@ -24,9 +24,9 @@
 //	sample.go    frames that exporters of samples get
 //	tunnel.go    outer headers
 //	send.go      pending lists, transmit queues, the end of the batch
-//	kept.go      batches that are released late because outputs postponed their flush
+//	kept.go      batches whose release waits for a postponed flush of an output
 //	segment.go   offloads that an output does not take: checksums, cutting large frames
-//	truncate.go  outputs that send the first bytes of a frame
+//	truncate.go  outputs that send only the first bytes of a frame
 //	toobig.go    the ICMP error for a frame too long for its tunnel
 //	offload.go   the counts of flows that run in the kernel
 //	lend.go      connections that the kernel forwards
@@ -42,7 +42,7 @@
 //	mailbox.go   adding and removing ports
 //	capturepoints.go  where on the way of a frame captures look
 //	capture.go   copies of frames for the control process
-//	capturerecord.go  their encoding
+//	capturerecord.go  the encoding of these copies
 //	shared.go    the memory that the worker shares with the control process
 //
 // Invariants:
@@ -77,23 +77,24 @@ const (
 	// a microsecond in total. The pause reduces traffic on the cache line of the
 	// avail index, which the guest writes.
 	emptyPassPauses = 24
-	// yieldEvery is the number of idle passes between two yields of the core. A
-	// worker without taps and sockets yields only after yieldAfterNS without frames,
-	// which avoids system calls during short gaps in the load.
+	// yieldEvery is the number of idle passes between two yields of the core (sched_yield). A
+	// worker without taps and sockets yields only after yieldAfterNS nanoseconds without
+	// frames, to avoid system calls during short gaps in the load.
 	yieldEvery   = 4
 	yieldAfterNS = 10_000
 	// yieldFrames is the number of frames after which a worker with taps yields the core,
 	// although frames keep coming. Otherwise a local process waits for the core until the
-	// kernel's timer tick, up to 4 ms. The default socket buffer of Linux has room for 95
-	// datagrams of 1,400 bytes. Only passes with manyFrames count: streams of large frames have
-	// fewer frames in a pass, and yields slow them down (docs/decisions/0050).
+	// kernel's timer tick, up to 4 ms, and its socket buffer may overflow: by default, Linux
+	// buffers 95 datagrams of 1,400 bytes. Only passes with at least manyFrames frames count.
+	// Streams of large frames have fewer frames in a pass, and yields slow them down
+	// (docs/decisions/0050).
 	yieldFrames = 64
 	manyFrames  = packet.BatchSize / 2
-	// fewFrames is a number of frames in one pass. If a pass had at most this number,
-	// and delivered frames to a local process, the worker yields the core afterwards.
+	// fewFrames is the largest number of frames of a pass after which the worker yields the core
+	// to a local process. It does so if the pass has sent that process a frame.
 	fewFrames = 2
-	// suspectNS is the duration in nanoseconds from which a pass is suspiciously long,
-	// see shm.Foreign.
+	// suspectNS is the duration in nanoseconds above which a pass is suspiciously long. A guest may
+	// have made its eventfd slow, so the worker then measures the next signals (shm.Suspect).
 	suspectNS = shm.MaxSignalNS
 	// maxCommandsPerPass is the largest number of commands that one pass executes. It
 	// limits the delay of frames. Further commands wait for the next pass.
@@ -102,13 +103,13 @@ const (
 
 // Config is the configuration of one worker.
 type Config struct {
-	// Core is the core to which the worker's thread is pinned; -1: none.
+	// Core is the core to which the worker's thread is pinned; negative: not pinned.
 	Core int
-	// SpinUS is the time in microseconds for which the worker polls empty queues
-	// before it sleeps.
+	// SpinUS is the time in microseconds for which the worker polls empty queues before it
+	// sleeps. The function spinNS extends it in some cases.
 	SpinUS int
-	// CommandEvent wakes the worker up, UpcallEvent the control process. Both are
-	// eventfds that the caller owns.
+	// CommandEvent is the eventfd that wakes the worker up, and UpcallEvent the one that wakes the
+	// control process up. The caller owns both.
 	CommandEvent, UpcallEvent int
 	// Seed is the random seed of the hashes and of the choice of NAT ports.
 	Seed uint64
@@ -122,7 +123,8 @@ type Config struct {
 	// Fused is the number of megaflow pairs for fused connections, a power of two; 0:
 	// defaultFused.
 	Fused int
-	// Meters are the meters of the first worker; nil: this worker is the first.
+	// Meters are the meters of the first worker, whose token buckets all workers share; nil: this
+	// worker is the first.
 	Meters []Meter
 	// BFD are the BFD sessions, which all workers share; nil: this worker has its own.
 	// The worker with Sweeps sends the periodic packets.
@@ -132,8 +134,8 @@ type Config struct {
 // Worker is one thread of the data path. Only AddPort, RemovePort, Settle and Stop
 // may be called from other goroutines.
 //
-// Its state is grouped by the stage that owns it. The type of each group stands in the file
-// of the stage. The fields of the embedded groups are those that several stages use.
+// Its state is grouped by the stage that owns it. The file of the stage has the type of the
+// group. A group is embedded if several stages use its fields.
 type Worker struct {
 	batch packet.Batch // first field, for alignment to cache lines
 
@@ -163,21 +165,21 @@ type Worker struct {
 	receivers  receivers
 	waiter     waiter
 
-	controllerDue uint64 // time of the rate limit of toController
-	sampleDue     uint64 // time of the rate limit of sample
+	controllerDue uint64 // virtual time of the token bucket of toController, see port.TakeToken
+	sampleDue     uint64 // virtual time of the token bucket of sample
 	dice          rand.PCG
 	faults        int // number of failed ports not yet reported to the control process
-	// actions of CmdExecute and CmdInstall
+	// decoded actions of the command that the worker executes
 	scratch     [flowtable.MaxActions]flowtable.Action
-	holding     bool // CmdHold stopped the receive queues
+	holding     bool // CmdHold has stopped the receive queues
 	unpublished bool // upcalls were written but not published
 }
 
-// passTime is the clock of a worker, which pass reads once.
+// passTime is the clock of a worker. The stages of a pass use the time at which the pass began.
 type passTime struct {
 	clockBase  uint64 // CLOCK_MONOTONIC in ns at clockStart
 	clockStart time.Time
-	now        uint64 // time of this pass, CLOCK_MONOTONIC in nanoseconds
+	now        uint64 // time at which this pass began, CLOCK_MONOTONIC in nanoseconds
 	turn       uint64 // number of this pass, from 1 on
 	fixed      uint64 // time that a test has set; 0: the real clock
 }
@@ -185,20 +187,20 @@ type passTime struct {
 // pacing decides when the worker yields its core, sleeps, and does periodic work.
 type pacing struct {
 	processor  cpu.Processor
-	lastBusy   uint64 // time of the last pass that had frames or commands
+	lastBusy   uint64 // time of the last pass that had something to do, or of the last wake-up
 	wasBusy    bool   // the last pass received frames
-	sweeping   bool   // some connections may expire
+	sweeping   bool   // some tracked connections may expire, see conntrack's Sweep
 	unyielded  int    // number of frames since the last yield, see yieldFrames
 	fullPasses uint32 // number of consecutive passes with a full batch, see gather.go
 	sweptHeld  uint64 // time of the last search for expired held frames
-	bfdDue     uint64 // time of the next call of runBFD; the maximum: no sessions
-	offloadNS  uint64 // time of the next call of takeOffloaded that does something
-	lendNS     uint64 // time of the next call of renewAllLent that does something
+	bfdDue     uint64 // time of the next call of runBFD; the largest uint64: no sessions
+	offloadNS  uint64 // time from which takeOffloaded takes the kernel's counts again
+	lendNS     uint64 // time from which renewAllLent looks at lent connections again
 }
 
-// NewWorker returns a worker that uses the shared memory sh. Megaflows, templates,
-// terminations and ports are empty at first. Frames held by an earlier worker stay
-// held. The caller calls Close after Run.
+// NewWorker returns a worker that uses the shared memory sh. It has no megaflows, templates,
+// terminations and ports until control's commands add them. Frames that the worker of an earlier
+// engine held stay held. The caller calls Close after Run.
 func NewWorker(sh *Shared, c Config) (*Worker, error) {
 	w := &Worker{sh: sh, config: c}
 	w.ended = make(chan struct{})
@@ -250,8 +252,8 @@ func (w *Worker) Close() {
 	}
 }
 
-// clock returns CLOCK_MONOTONIC in nanoseconds. It uses Go's monotonic clock, which
-// reads the same clock.
+// The method clock returns CLOCK_MONOTONIC in nanoseconds. Go's time.Since reads the same clock
+// without a system call.
 func (w *Worker) clock() uint64 {
 	if w.fixed != 0 {
 		return w.fixed
@@ -277,7 +279,9 @@ func (w *Worker) Run() error {
 	w.beginHeartbeat()
 	for !w.passes() {
 	}
-	w.sh.InHand.Thread = 0 // for the watchdog: the process's first thread stays although its worker has ended
+	// Thread 0 tells the watchdog that the worker has ended. The thread itself may go on to exist, if it
+	// is the first thread of the process.
+	w.sh.InHand.Thread = 0
 	return nil
 }
 
@@ -288,7 +292,7 @@ func (w *Worker) Stop() {
 	<-w.ended
 }
 
-// passes repeats passes until Stop is called (result true) or a port's memory fails.
+// passes repeats passes until Stop is called (result true) or a port's memory fails (result false).
 func (w *Worker) passes() (ended bool) {
 	defer w.recoverFault()
 	w.finish() // ends the current batch if a port failed in the middle of it
@@ -319,8 +323,8 @@ func (w *Worker) pass() {
 	w.takeMail()
 	did := w.applyCommands()
 	if w.holding {
-		// done here and not in CmdHold, because after a memory fault the command would
-		// be executed again
+		// CmdHold does not release the queues itself, because the worker would execute the command
+		// again after a memory fault.
 		w.releaseAllQueues()
 	}
 	w.sweepHeld()
@@ -347,7 +351,7 @@ func (w *Worker) pass() {
 		w.next = w.queues.queue((at + 1) % w.queues.awake).ahead
 		n := w.receive(q)
 		if n < 0 {
-			w.releaseAllQueues() // called here, because a sleep may follow before the next poll
+			w.releaseAllQueues() // this pass does not poll the other queues, which may keep batches
 			break                // failPort has changed the table of queues
 		}
 		w.account(q, n)
@@ -356,7 +360,7 @@ func (w *Worker) pass() {
 		w.scheduleVisit(q, n)
 		if n == 0 {
 			if idle++; w.park(q) {
-				at-- // another queue has this place now
+				at-- // another queue now has this index of the polling order
 			}
 		}
 	}
@@ -365,7 +369,7 @@ func (w *Worker) pass() {
 	w.next = nil
 	w.visited()
 	if now >= w.bfdDue {
-		w.runBFD() // after the receive queues, in which packets of the remotes may wait
+		w.runBFD() // called after the polls, because packets of the remotes may have waited in the queues
 	}
 	w.countFullPasses(full)
 	if len(w.fragments.whole) > 0 {
@@ -402,8 +406,8 @@ func (w *Worker) pass() {
 	}
 }
 
-// yieldBusy ends a pass that had frames. It yields after few frames for a local process, which
-// may answer at once, and after yieldFrames.
+// yieldBusy ends a pass that had something to do. It yields the core after few frames for a local
+// process, which may answer at once, and after yieldFrames frames.
 func (w *Worker) yieldBusy(frames int) {
 	answer := w.delivered && frames <= fewFrames
 	if frames >= manyFrames {
