@@ -9,11 +9,11 @@ import (
 	"weft/packet"
 )
 
-// coalesce merges the TCP segments in a run of frames from a tunnel into large frames.
-// It does so only if all outputs of the run's actions take large frames. It runs after
-// the look-up, because only then the outputs are known, and because every segment must
-// be counted. It runs before the actions, so that the actions are executed once for a
-// large frame.
+// coalesce merges the TCP and UDP segments in a run of frames from a tunnel into large frames (GRO). The
+// run consists of the live frames from index "first" to end-1. coalesce merges only if all outputs of
+// the run's actions take large frames. It runs after the look-up, which finds the outputs, and after
+// the megaflow has counted every segment. It runs before the actions, so that they are executed once
+// for a large frame.
 func (w *Worker) coalesce(first, end int, actions []flowtable.Action) {
 	takes := w.commonOffloads(actions)
 	if takes&(packet.TakesTCPv4|packet.TakesTCPv6|packet.TakesUDP) == 0 {
@@ -34,8 +34,8 @@ func (w *Worker) coalesce(first, end int, actions []flowtable.Action) {
 	}
 }
 
-// commonOffloads returns the offloads that all output ports of an action list
-// support.
+// commonOffloads returns the offloads that all output ports of an action list support. It returns 0 if the
+// list has no output, or has actions whose outputs it does not know.
 func (w *Worker) commonOffloads(actions []flowtable.Action) packet.Offloads {
 	takes, outputs := packet.TakesAll, 0
 	for at := range actions {

@@ -10,37 +10,35 @@ import (
 	"weft/packet"
 )
 
-// The fragments of a datagram are tracked together and forwarded as separate
-// fragments. A fragment that reaches a ct action is held until its datagram is
-// complete. Then all fragments of the datagram are looked up again, in order, and
-// pass the ct action together. The first fragment, which has the transport header,
-// determines the result.
+// The fragments of an IP datagram are tracked together, but forwarded as separate fragments. A
+// fragment that reaches a ct action is held until its datagram is complete. Then all fragments of the
+// datagram are looked up again, in order, and pass the ct action one after the other. The first
+// fragment, which has the transport header, determines the result for all.
 //
-// Tracking needs the unchanged fragment, so fragments are held only if ct is the
-// first action. All fragments of a datagram must come from one port, and from queues
-// of one worker.
+// Tracking needs the unchanged fragment, so fragments are held only if ct is the first action (except
+// for samples). All fragments of a datagram must come from one port, and from queues of one worker.
 
 // fragments holds the incomplete and the complete datagrams of a worker.
 type fragments struct {
 	conntrack.Fragments
 	whole     []uint32 // numbers of complete datagrams that are not forwarded yet
-	slots     []uint32 // scratch: held slots of one datagram
-	sweptNS   uint64
-	assembled uint32 // frames of the batch that belong to a complete datagram
-	// set of assembled frames that were counted for their megaflow on arrival, before
-	// they waited for their datagram
+	slots     []uint32 // held slots of one datagram, only while a function uses them
+	sweptNS   uint64   // time of the last search for expired datagrams
+	assembled uint32   // set of frames of the batch that belong to a complete datagram
+	// set of assembled frames that their megaflow must not count, because it counted them when they
+	// arrived
 	uncounted uint32
-	datagram  [packet.BatchSize]uint32 // datagram number of each frame in assembled
-	first     [conntrack.MaxDatagrams]conntrack.Meta
-	tracked   [conntrack.MaxDatagrams]bool // whether the same element of the field first is valid
-	// Action lists from the control process. current is the list of the current frame.
-	// lists has the lists of held fragments, by held slot.
+	datagram  [packet.BatchSize]uint32               // datagram number of each frame in assembled
+	first     [conntrack.MaxDatagrams]conntrack.Meta // tracking result of each datagram's first fragment
+	tracked   [conntrack.MaxDatagrams]bool           // whether that result is valid
+	// Action lists that the control process has sent for single frames (CmdExecute, CmdInject). current is
+	// the list of the frame that is being executed. lists has the lists of held fragments, by held slot.
 	current []flowtable.Action
 	lists   map[uint32][]flowtable.Action
 }
 
-// trackFragments handles the fragments of a run: it holds them, or tracks them if their
-// datagram is complete. It returns the set of these fragments.
+// trackFragments handles the fragments among the live frames from index "first" to end-1. It tracks a
+// fragment if its datagram is complete, and holds it otherwise. It returns the set of all fragments.
 func (w *Worker) trackFragments(first, end int) (set uint32) {
 	for i := first; i < end; i++ {
 		if w.live>>i&1 == 0 || w.batch.Frames[i].Flags&packet.FrameFragment == 0 {
@@ -57,7 +55,7 @@ func (w *Worker) trackFragments(first, end int) (set uint32) {
 	return set
 }
 
-// collect holds fragment i until its datagram is complete.
+// collect adds the fragment in frame i to its datagram and holds the frame until the datagram is complete.
 func (w *Worker) collect(i int) {
 	f, r := &w.batch.Frames[i], &w.fragments
 	fr, ok := conntrack.FragmentOf(f, w.tracks.request.Zone)
@@ -80,8 +78,7 @@ func (w *Worker) collect(i int) {
 	number, verdict := r.Add(&fr, slot, w.now)
 	h := &w.sh.Held[slot]
 	h.Track.Datagram = uint32(number) + 1
-	// The fragment counts as a new frame again, so its next look-up may cause an
-	// upcall.
+	// A fragment that has not missed yet may cause an upcall in its next look-up, although it was held.
 	h.Track.Fresh = 1
 	if f.Flags&packet.FrameResumed != 0 {
 		h.Track.Fresh = 0
@@ -100,7 +97,7 @@ func (w *Worker) collect(i int) {
 	}
 }
 
-// dropDatagram drops all held fragments of a datagram.
+// dropDatagram drops all held fragments of the datagram with this number.
 func (w *Worker) dropDatagram(number int, reason packet.DropReason) {
 	r := &w.fragments
 	r.slots = r.Slots(number, r.slots[:0])
@@ -111,7 +108,8 @@ func (w *Worker) dropDatagram(number int, reason packet.DropReason) {
 	}
 }
 
-// trackAssembled tracks frame i, a fragment of a complete datagram.
+// trackAssembled executes the ct action in tracks.request on frame i, a fragment of a complete datagram. The
+// result of the datagram's first fragment holds for the later ones.
 func (w *Worker) trackAssembled(i int) {
 	f, r, t := &w.batch.Frames[i], &w.fragments, &w.tracks
 	n := r.datagram[i]
@@ -145,9 +143,9 @@ func (w *Worker) trackAssembled(i int) {
 	}
 }
 
-// sendWhole looks up the fragments of complete datagrams and executes their actions. It
-// removes each datagram as soon as it is finished, because a memory fault of an output
-// may interrupt sendWhole.
+// sendWhole looks up the fragments of all complete datagrams again and executes their actions. It removes
+// each datagram as soon as it is finished: a memory fault of an output may interrupt sendWhole, and
+// the next pass then continues with the others.
 func (w *Worker) sendWhole() {
 	r := &w.fragments
 	for len(r.whole) > 0 {
@@ -182,9 +180,9 @@ func (w *Worker) sendWhole() {
 	}
 }
 
-// trackGiven executes a ct action at the start of a list from the control process, on
-// the only frame of the batch. It returns the number of list elements that it has
-// executed. For a frame that is no fragment it returns 0.
+// trackGiven executes a ct action at the start of a list from the control process, if the only frame of
+// the batch is a fragment. It returns the number of list elements that it has executed. For other
+// frames and other lists it does nothing and returns 0.
 func (w *Worker) trackGiven(actions []flowtable.Action) (count int) {
 	if len(actions) == 0 || actions[0].Op != flowtable.OpCT || w.batch.Frames[0].Flags&packet.FrameFragment == 0 {
 		return 0
@@ -204,7 +202,8 @@ func (w *Worker) runGiven(slot uint32, h *HeldFrame, number uint32, actions []fl
 	w.performHeld(h, actions)
 }
 
-// sweepFragments drops datagrams whose fragments have waited too long.
+// sweepFragments drops the fragments of incomplete datagrams that have waited too long. It looks for them
+// every heldSweepNS.
 func (w *Worker) sweepFragments() {
 	r := &w.fragments
 	if r.Count == 0 || w.now-r.sweptNS < heldSweepNS {
@@ -217,7 +216,8 @@ func (w *Worker) sweepFragments() {
 	}
 }
 
-// uncount corrects a run's counts for frames that were counted before they were held.
+// uncount subtracts some fragments from the counts of a run: those that the megaflow counted when they
+// arrived, before they were held.
 func (w *Worker) uncount(first, end int, packets, bytes *uint64) {
 	r := &w.fragments
 	for set := r.uncounted & w.live & (allOf(end) &^ allOf(first)); set != 0; set &= set - 1 {

@@ -12,11 +12,10 @@ import (
 	"weft/packet"
 )
 
-// This file fuses connections. Each frame of an established connection needs three
-// decisions: the megaflow before tracking, the tracker, and the megaflow after
-// tracking. The worker stores the combined result with the connection as a hint: two
-// megaflows for each direction. A frame with a valid hint needs one look-up, among the
-// connections. A hint is valid if:
+// This file fuses connections. Without it, each frame of an established connection needs three
+// look-ups: the megaflow before tracking, the connection, and the megaflow after tracking. The
+// worker stores the result with each direction of the connection as a hint, a pair of megaflows. A
+// frame with a valid hint needs one look-up, among the connections. A hint is valid if:
 //
 //   - Both megaflows are unchanged (slot and generation).
 //   - The connection's generation is unchanged, the frame has the connection's tuple,
@@ -25,42 +24,42 @@ import (
 //     not determine.
 //
 // Each use of a hint checks these conditions, so no change has to invalidate a hint.
-// Both megaflows still count the frame. To keep frames in order, a frame is not fused
-// if an earlier frame of its connection in the batch is not.
+// Both megaflows still count the frame. A frame is fused if the worker uses its hint. To keep
+// frames in order, a frame is not fused if an earlier frame of its connection in the batch is not.
 //
-// If most frames of a queue's last batch were fused, the worker looks up the next batch
-// among the connections first.
+// If at least half of the frames of a queue's last batch were fused, the worker looks up the next
+// batch among the connections first (sweep.go).
 
-// pair has two megaflows: the megaflow before connection tracking and the megaflow
-// after it.
+// pair has two megaflows with their generations: the megaflow before connection tracking and the
+// megaflow after it.
 type pair struct {
 	slot, generation         uint32 // megaflow before tracking
 	second, secondGeneration uint32 // megaflow after tracking; equal to slot if there is none
-	serial                   uint32
+	serial                   uint32 // number of the pair, from 1 on; hints name the pair by it
 	output                   uint32 // output port if the actions after tracking are one output; else 0
-	tunnels                  bool   // actions of the second megaflow contain a tunnel
-	beyondAgreement          bool   // see the function beyondAgreement
-	translates               bool   // ct action of slot has nat
+	tunnels                  bool   // the actions after tracking contain OpTunnel
+	beyondAgreement          bool   // an agreement cannot cover the pair, see the function beyondAgreement
+	translates               bool   // the ct action of the first megaflow has nat
 	_                        [5]byte
 }
 
 // defaultFused is the default number of megaflow pairs that a worker stores for fused
-// connections. It is a power of two. A new pair replaces the oldest. The pairs take 1.5
-// MB; the hints (references to pairs) of 1,000,000 connections take 16 MB.
+// connections. It is a power of two. A new pair replaces the oldest. The pairs take 2 MB; the hints
+// (references to pairs) of 1,000,000 connections take 16 MB.
 const defaultFused = 1 << 16
 
-// fuseKind says how an action list can be fused with connection tracking (see the start
-// of fuse.go).
+// fuseKind says how an action list that begins with ct can be fused (see the start of this file).
 type fuseKind uint8
 
 const (
 	fuseNot    fuseKind = iota
-	fuseThen            // tracking, then a second look-up
-	fuseItself          // tracking, then actions that ignore its result
+	fuseThen            // tracking, then a second look-up, which finds the second megaflow of the pair
+	fuseItself          // tracking, then the other actions of the same list: there is no second megaflow
 )
 
-// tupleBits are the key bits that the connection's tuple determines. knownBits are
-// the key bits that a valid hint determines.
+// tupleBits are the key bits that are equal for all frames with the connection's tuple. knownBits are
+// those bits, recirc_id and the ct_* fields. These are equal for all frames with the same valid hint, so
+// the key is not compared with the second megaflow there.
 var knownBits, tupleBits = func() (k, t flowtable.Key) {
 	t[flowtable.WIP] = 0xff << 56
 	t[flowtable.WIPv4] = ^uint64(0)
@@ -76,36 +75,37 @@ var knownBits, tupleBits = func() (k, t flowtable.Key) {
 	return k, t
 }()
 
-// fused is the worker's state for fused connections (frames that skip the look-ups
-// before and after tracking).
+// fused is the worker's state for fused connections, whose frames skip the look-ups before and after
+// tracking. Sets of frames have one bit for each frame of the batch.
 type fused struct {
 	region *shm.Region
-	// hints by connection number; the Tag of a hint is the serial number of a pair
+	// hints of each connection; index: connection number. The Tag of a hint is the serial of a pair.
 	hints  []conntrack.Hints
-	pairs  []pair   // by the low bits of the pair's serial
-	recent []uint32 // serial numbers of recently stored pairs, by the hash of both slots
+	pairs  []pair   // index: low bits of the pair's serial
+	recent []uint32 // serials of recently stored pairs; index: hash of both slots
 	last   uint32   // serial of the newest pair
 
-	waiting  uint32            // set of frames that are executed after the fused ones
-	hintless uint32            // set of frames that still need a hint
-	found    uint32            // set of frames with a valid hint
+	waiting  uint32            // frames that are executed after the fused ones
+	hintless uint32            // frames that get a hint after their second look-up
+	found    uint32            // frames with a valid hint that are not sent yet
 	settled  conntrack.Settled // result of the last search for hints
 	agreed   agreement
 	hits     uint64                   // number of frames that were fused
-	serials  [packet.BatchSize]uint32 // serial of each frame in found
+	serials  [packet.BatchSize]uint32 // serial of the pair of each frame in found
 	ends     [packet.BatchSize]conntrack.Ends
 	first    [packet.BatchSize]begun // state of each frame in hintless
 }
 
-// begun is the state of a frame between tracking and its second look-up.
+// begun has what a hint needs of a frame, noted when the frame was tracked: the first megaflow, the
+// connection and the direction.
 type begun struct {
 	slot, generation uint32
 	ref              conntrack.Ref
 	dir              uint8
 }
 
-// kindOf returns how an action list can be fused with connection tracking. Its first n
-// elements are a ct action.
+// kindOf returns how an action list can be fused with connection tracking. The first n elements of
+// the list are a ct action.
 func kindOf(actions []flowtable.Action, n int) fuseKind {
 	if actions[0].U32&(flowtable.CTForce|flowtable.CTFTP|flowtable.CTTFTP) != 0 {
 		return fuseNot
@@ -141,8 +141,8 @@ func controls(actions []flowtable.Action) bool {
 	return false
 }
 
-// openFused allocates the hints for n connections. They are in mapped memory, which the
-// garbage collector does not scan.
+// openFused allocates the hints for n connections, and the pairs. They are in mapped memory, which
+// the garbage collector does not scan. Close frees them.
 func (w *Worker) openFused(n int) error {
 	pairs := w.config.Fused
 	if pairs == 0 {
@@ -164,8 +164,9 @@ func (w *Worker) openFused(n int) error {
 	return nil
 }
 
-// seekHints looks up the frames of frameSet among the connections of a zone. It returns the
-// set of frames that have a valid hint (two megaflows stored with the connection).
+// seekHints looks up the frames of frameSet among the connections of a conntrack zone, except for frames
+// that were looked up before. It returns the set of those frames of frameSet that have a valid hint
+// (two megaflows stored with the connection).
 func (w *Worker) seekHints(frameSet uint32, zone uint16) uint32 {
 	u, tr := &w.fused, w.tracks.tracker
 	order, lines := tr.SeekFlows(&w.batch, frameSet, zone)
@@ -180,8 +181,9 @@ func (w *Worker) seekHints(frameSet uint32, zone uint16) uint32 {
 	return u.found & frameSet
 }
 
-// hinted returns the set of frames in the list order that have a valid hint. For frames
-// in the set equalKeys, the keys are known to match and are not compared.
+// hinted returns the set of frames in the list "order" that have a valid hint. The keys of frames in
+// equalKeys have the words in u.agreed. A frame of this set whose hint is the agreement's pair needs no
+// further comparison.
 func (w *Worker) hinted(order []uint8, equalKeys uint32) (set uint32) {
 	u, a := &w.fused, &w.fused.agreed
 	u.settled = w.tracks.tracker.SettleAll(order, u.hints, &u.serials, a.serial, w.now)
@@ -196,8 +198,8 @@ func (w *Worker) hinted(order []uint8, equalKeys uint32) (set uint32) {
 	return set
 }
 
-// agrees reports whether key k matches both megaflows of the pair with this serial
-// number. If it does, agrees stores this fact in u.agreed.
+// agrees reports whether key k matches both megaflows of the pair with this serial. If it does, agrees
+// stores the key's words in u.agreed for the next frames.
 func (w *Worker) agrees(serial uint32, k *flowtable.Key) bool {
 	u := &w.fused
 	p := &u.pairs[serial&uint32(len(u.pairs)-1)]
@@ -209,9 +211,8 @@ func (w *Worker) agrees(serial uint32, k *flowtable.Key) bool {
 	return true
 }
 
-// runFused tracks those frames of a run that have a valid hint, and returns their set.
-// The run consists of the live frames from index firstIndex to end-1. slot is their
-// megaflow.
+// runFused tracks those frames of a run that have a valid hint, and returns the set of these frames.
+// The run consists of the live frames from index firstIndex to end-1. slot is their first megaflow.
 func (w *Worker) runFused(firstIndex, end int, slot uint32) (tracked uint32) {
 	u, t := &w.fused, &w.tracks
 	run := w.live & (allOf(end) &^ allOf(firstIndex))
@@ -232,8 +233,8 @@ func (w *Worker) runFused(firstIndex, end int, slot uint32) (tracked uint32) {
 	return tracked
 }
 
-// follows tracks frame i with the hint of its connection. It returns false if the hint
-// cannot be used. waiting is the set of earlier frames that have no valid hint.
+// follows tracks frame i by the hint of its connection and sets the frame's second megaflow. It returns
+// false if the hint cannot be used. waiting is the set of earlier frames that were not fused.
 func (w *Worker) follows(i int, slot, waiting uint32) bool {
 	if waiting != 0 && w.overtakes(i, waiting) {
 		return false
@@ -254,8 +255,8 @@ func (w *Worker) follows(i int, slot, waiting uint32) bool {
 	if state != 0 {
 		t.rewritten |= 1 << i
 		if p.tunnels && p.second != slot {
-			// The tunnel action hashes the key, so the key must show the translated
-			// header.
+			// The tunnel action hashes the key for the outer source port, so the key must have the
+			// translated addresses and ports.
 			w.extractAgain(i)
 		}
 	}
@@ -271,15 +272,15 @@ func tunnels(actions []flowtable.Action) bool {
 	return false
 }
 
-// agreement has the words of a key that matched both megaflows of a pair. A later key
-// with the same words matches, too, and needs no comparison under the masks.
+// agreement has words of a key that matched both megaflows of a pair. A later key with the same words
+// matches, too, and needs no comparison under the megaflows' masks.
 type agreement struct {
-	serial uint32 // serial number of the pair of megaflows; 0: nothing is stored
+	serial uint32 // serial of the pair; 0: no words are stored
 	words  [5]uint64
 }
 
-// The method set stores the words of key k, which matches both megaflows of pair p. It
-// stores nothing if p depends on other words.
+// The method set stores the words of key k, which matches both megaflows of pair p. It clears the
+// agreement if the megaflows also depend on other words of the key.
 func (a *agreement) set(p *pair, k *flowtable.Key) {
 	if a.serial = p.serial; p.beyondAgreement {
 		a.serial = 0
@@ -287,7 +288,7 @@ func (a *agreement) set(p *pair, k *flowtable.Key) {
 	a.words = [5]uint64{k[flowtable.WPort], k[flowtable.WEthDst], k[flowtable.WEthSrc], k[flowtable.WIP], k[flowtable.WL4] & 0xffffffff}
 }
 
-// The method like reports whether the relevant words of key k equal the stored words.
+// The method like reports whether key k has the stored words.
 func (a *agreement) like(k *flowtable.Key) bool {
 	o := &a.words
 	return (k[flowtable.WPort]^o[0])|(k[flowtable.WEthDst]^o[1])|
@@ -304,8 +305,8 @@ func beyondAgreement(mask *flowtable.Key) bool {
 	return bits != 0
 }
 
-// overtakes reports whether frame i may belong to the same connection as a frame of the
-// set waiting. If it were fused, it would overtake that frame.
+// overtakes reports whether frame i may belong to the same connection as a frame of the set "waiting". Those
+// frames are executed later, so frame i would overtake one of them if it were fused.
 func (w *Worker) overtakes(i int, waiting uint32) bool {
 	k := &w.keys[i]
 	for ; waiting != 0; waiting &= waiting - 1 {
@@ -317,8 +318,8 @@ func (w *Worker) overtakes(i int, waiting uint32) bool {
 	return false
 }
 
-// executeFused executes the actions of the second megaflow (after tracking) on the
-// frames of set.
+// executeFused executes the actions of the second megaflow (after tracking) on the frames of "set", which
+// are among those from index "first" to end-1.
 func (w *Worker) executeFused(first, end int, set uint32) {
 	w.fused.waiting = w.live &^ set
 	w.live = set
@@ -333,7 +334,9 @@ func (w *Worker) executeFused(first, end int, set uint32) {
 	w.live, w.fused.waiting = w.fused.waiting, 0
 }
 
-// wantFused prepares hints for the frames that were tracked without a hint.
+// wantFused prepares hints for frames that were tracked without a hint. Only established TCP and UDP
+// connections get one. slot is the frames' first megaflow. If there is no second look-up, wantFused
+// stores the hints at once; otherwise fuse does so later.
 func (w *Worker) wantFused(order []uint8, slot uint32, kind fuseKind) {
 	u, t := &w.fused, &w.tracks
 	const want = conntrack.Tracked | conntrack.Established
@@ -356,7 +359,7 @@ func (w *Worker) wantFused(order []uint8, slot uint32, kind fuseKind) {
 	}
 }
 
-// fuse stores hints for the frames in fused.hintless, when their second look-up is done.
+// fuse stores hints for the frames in fused.hintless. It is called right after their second look-up.
 func (w *Worker) fuse() {
 	u := &w.fused
 	for set := u.hintless & w.live; set != 0; set &= set - 1 {
@@ -364,8 +367,8 @@ func (w *Worker) fuse() {
 		if w.slots[i] == flowtable.NoSlot || w.tracks.rounds[i] != 1 {
 			continue
 		}
-		// The record of a frame for the controller needs the key with the connection's
-		// tuple, which fused frames do not have.
+		// The record of a frame that goes to the controller has the frame's key, with the ct_* fields.
+		// The keys of fused frames lack them.
 		if actions := w.cache.Actions(w.slots[i]); !untracked(actions) || controls(actions) {
 			continue
 		}
@@ -374,15 +377,16 @@ func (w *Worker) fuse() {
 	u.hintless = 0
 }
 
-// The method hint stores a hint (two megaflows) for the connection and the direction of
-// frame i.
+// The method hint stores a hint for the connection and the direction of frame i. The hint's first
+// megaflow is that in fused.first.
 func (w *Worker) hint(i int, second, secondGeneration uint32) {
 	u, f := &w.fused, &w.fused.first[i%packet.BatchSize]
 	serial := w.serialOf(&pair{slot: f.slot, generation: f.generation, second: second, secondGeneration: secondGeneration})
 	u.hints[f.ref.Number&uint32(len(u.hints)-1)][f.dir&1] = conntrack.Hint{Tag: serial, Generation: f.ref.Generation}
 }
 
-// serialOf returns the serial number of pair p. If p is new, it stores p first.
+// serialOf returns the serial of pair p, whose caller has set only slots and generations. If the pair is new,
+// serialOf fills in the other fields and stores it.
 func (w *Worker) serialOf(p *pair) uint32 {
 	u := &w.fused
 	wrap := uint32(len(u.pairs) - 1)
@@ -391,7 +395,7 @@ func (w *Worker) serialOf(p *pair) uint32 {
 		o.second == p.second && o.secondGeneration == p.secondGeneration && o.serial != 0 {
 		return o.serial
 	}
-	if u.last++; u.last == 0 { // serial numbers repeat after 4 billion pairs, so all hints are cleared
+	if u.last++; u.last == 0 { // serials repeat after 4 billion pairs, so old hints must go
 		clear(u.hints)
 		u.last = 1
 	}

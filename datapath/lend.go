@@ -7,19 +7,23 @@ import (
 	"weft/flowtable"
 )
 
-// This file lends connections to the kernel (conntrack.Kernel), which then forwards their frames by the same
-// pair of megaflows as fuse.go. The first queue of a port whose flows may run in the kernel has the memory
-// for it; frames of other queues lend nothing.
+// This file lends connections to the kernel: its BPF programs then forward the connection's frames, by the
+// same pair of megaflows as fuse.go. A port's memory of lent connections is a conntrack.Kernel. Only the
+// first receive queue of a port has it, so frames of other queues do not cause a connection to be lent.
+// To take a connection back means that its frames come to the worker again.
 
 const (
-	// lendEveryNS is the interval in nanoseconds at which a worker restarts the timeouts of the connections
-	// that the kernel has used. A sleeping worker does so when it wakes, at least every maxSleepMS.
+	// lendEveryNS is the interval in nanoseconds at which a worker restarts the timeouts of lent connections
+	// whose frames the kernel has forwarded. A sleeping worker does so when it wakes up, at least every
+	// maxSleepMS.
 	lendEveryNS = 1_000_000_000
-	// maxLentIdle is the number of such intervals after which an unused connection leaves the kernel.
+	// maxLentIdle is the number of intervals of lendEveryNS without a frame after which the worker takes a
+	// connection back.
 	maxLentIdle = 30
 )
 
-// lend lends the connection of frame i, which has followed the hint with pair p, to the kernel.
+// lend lends the connection of frame i to the kernel, in the frame's direction. The frame was just fused
+// with pair p. lend does nothing if one of the pair's megaflows does not run in the kernel.
 func (w *Worker) lend(i int, p *pair) {
 	q, k := w.rxInUse, &w.keys[i]
 	first, second := conntrack.Stage{Slot: p.slot, Serial: q.kernel.Serial(p.slot)}, conntrack.Stage{Slot: p.second, Serial: q.kernel.Serial(p.second)}
@@ -33,7 +37,8 @@ func (w *Worker) lend(i int, p *pair) {
 	w.tracks.tracker.Lend(i, q.kernelNumber, conntrack.Lease{Scope: scope, Translates: p.translates, First: first, Second: second})
 }
 
-// openKernel begins to lend connections of queue q. It takes those back that an earlier engine has lent.
+// openKernel prepares the lending of connections of queue q, if the port can have connections in the kernel.
+// It takes connections back that an earlier engine has lent.
 func (w *Worker) openKernel(q *rxQueue) {
 	k, is := q.rx.(conntrack.Kernel)
 	if !is || w.tracks.tracker == nil {
@@ -43,7 +48,7 @@ func (w *Worker) openKernel(q *rxQueue) {
 	w.renewLent(q, true)
 }
 
-// closeKernel takes all connections of queue q back.
+// closeKernel takes all lent connections of queue q back, before the worker gives up the queue.
 func (w *Worker) closeKernel(q *rxQueue) {
 	if q.kernel != nil {
 		w.renewLent(q, true)
@@ -52,8 +57,9 @@ func (w *Worker) closeKernel(q *rxQueue) {
 	}
 }
 
-// renewLent restarts the timeouts of the connections of queue q that the kernel has used. It takes those back
-// that have ended or were not used for long, or all.
+// renewLent restarts the timeouts of the lent connections of queue q whose frames the kernel has forwarded
+// since the last call. It takes back connections that have ended or that had no frame for maxLentIdle
+// intervals. If endAll is true, it takes back all.
 func (w *Worker) renewLent(q *rxQueue, endAll bool) {
 	t := w.tracks.tracker
 	for place, l, found := q.kernel.NextLease(0); found; place, l, found = q.kernel.NextLease(place + 1) {
@@ -63,7 +69,7 @@ func (w *Worker) renewLent(q *rxQueue, endAll bool) {
 	}
 }
 
-// renewAllLent calls renewLent for all queues if it is due.
+// renewAllLent calls renewLent for all queues every lendEveryNS.
 func (w *Worker) renewAllLent() {
 	if w.queues.offloaded == 0 || w.now < w.lendNS {
 		return

@@ -6,14 +6,15 @@ import (
 	"weft/port"
 )
 
-// This file adds the counts of flows that run in the kernel (package offload) to the worker's
-// counts, so that control finds all counts of a megaflow, a port and a worker in one place.
+// This file adds the counts of megaflows that the kernel executes (package offload) to the worker's
+// counts, so that control finds all counts of a megaflow, a port and a worker in one place. To take
+// the kernel's counts means to read and reset them.
 
 // offloadEveryNS is the interval in nanoseconds at which a worker takes the counts of flows in
 // the kernel. A sleeping worker takes them when it wakes, at least every maxSleepMS.
 const offloadEveryNS = 100_000_000
 
-// takeOffloaded takes the counts of all flows in the kernel if they are due.
+// takeOffloaded takes the counts of all megaflows in the kernel every offloadEveryNS.
 func (w *Worker) takeOffloaded() {
 	if w.queues.offloaded == 0 || w.now < w.offloadNS {
 		return
@@ -28,14 +29,15 @@ func (w *Worker) takeOffloaded() {
 	}
 }
 
-// takeLastOffloaded takes all counts of a queue that the worker is about to leave.
+// takeLastOffloaded takes all counts of a queue that the worker is about to give up, and also those of
+// megaflows that the kernel no longer has.
 func (w *Worker) takeLastOffloaded(q *rxQueue) {
 	for slot := range q.offloaded.OffloadSlots() {
 		w.creditOffloaded(q, slot)
 	}
 }
 
-// creditOffloadedSlot takes the counts of a megaflow that control is about to remove.
+// creditOffloadedSlot takes the counts of the megaflow in a slot, before a command removes the megaflow.
 func (w *Worker) creditOffloadedSlot(slot uint32) {
 	if w.queues.offloaded == 0 {
 		return
@@ -47,8 +49,8 @@ func (w *Worker) creditOffloadedSlot(slot uint32) {
 	}
 }
 
-// creditOffloaded adds the counts of the kernel for a slot of queue q to those of the megaflow, the
-// ports and the worker.
+// creditOffloaded takes the kernel's counts of a megaflow slot for frames of queue q. It adds them to the
+// counts of the megaflow, the ports and the worker.
 func (w *Worker) creditOffloaded(q *rxQueue, slot uint32) {
 	n := q.offloaded.TakeCounts(slot)
 	if n.Packets == 0 {

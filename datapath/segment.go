@@ -4,16 +4,16 @@ package datapath
 
 import "weft/packet"
 
-// This file finishes offloads. An output port that lacks an offload cannot take frames
-// that need it. For such a port, the worker computes the checksum or cuts the large
-// frame into segments. The segments share the large frame's memory; only the output
-// copies their payload.
+// This file does the work that a guest has left to its network card: checksums and segmentation. A
+// frame with such work is undone. If an output port does not take undone frames, the worker computes
+// the checksum, or cuts the large frame into segments. The segments share the large frame's memory;
+// only the output copies their payload.
 
 // largeWork has the frames that the worker itself cuts, merges or makes.
 type largeWork struct {
 	coalescer packet.Coalescer
-	segments  packet.Batch // segments of a large frame, or an answer
-	whole     packet.Frame // frame that truncate restores
+	segments  packet.Batch // segments of a large frame, or a frame that the worker itself has made
+	whole     packet.Frame // copy of the frame that the function truncate shortens, to restore it
 }
 
 var inOrder = func() (order [packet.BatchSize]uint8) {
@@ -23,11 +23,11 @@ var inOrder = func() (order [packet.BatchSize]uint8) {
 	return order
 }()
 
-// sendUndone sends frames to port p. It computes checksums and cuts frames in software
-// where p lacks the offload.
+// sendUndone sends the frames in the list "order" to port p. It computes checksums and cuts large
+// frames if p does not take undone frames.
 func (w *Worker) sendUndone(p *txPort, order []uint8) {
 	mtu := p.tx.MTU()
-	first := 0 // index in the list order of the first frame that was not sent
+	first := 0 // index in "order" of the first frame that was not sent yet
 	for n, i := range order {
 		f := &w.batch.Frames[i]
 		if w.undone>>i&1 == 0 || p.offloads.Takes(f) && f.SegmentLen() <= mtu {
@@ -77,8 +77,8 @@ func (w *Worker) sendSegments(p *txPort, i, mtu int) {
 	w.captureResult(p, i, outer.port, reason)
 }
 
-// sendCut sends the segments in w.segments to port p. If isFull is set, it only counts
-// them as dropped. It reports whether the port is full.
+// sendCut sends the frames in w.segments to port p. outer describes their outer headers, if they have
+// any. If isFull is true, sendCut only counts the frames as dropped. It reports whether the port is full.
 func (w *Worker) sendCut(p *txPort, outer overlay, isFull bool) bool {
 	b := &w.segments
 	if (p.offloads&packet.TakesPartial == 0 || b.N > 0 && b.Frames[0].Flags&packet.FrameHidden != 0) && !isFull {
@@ -99,7 +99,7 @@ func (w *Worker) sendCut(p *txPort, outer overlay, isFull bool) bool {
 		w.count(p, outer, b.Frames[i].Len(), reason)
 	}
 	if isFull {
-		bytes = 0 // neither summed nor copied
+		bytes = 0 // the payload was neither summed nor copied, so it costs nothing
 	}
 	w.fair.cutNS += cutCost(b.N, bytes)
 	return taken < b.N

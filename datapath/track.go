@@ -11,8 +11,8 @@ import (
 	"weft/packet"
 )
 
-// maxRounds is the largest number of repeated look-ups of one frame in one pass. A
-// frame that exceeds it is dropped as DropLoop.
+// maxRounds is the largest number of repeated look-ups of one frame in one batch. A frame that needs
+// more is dropped as DropLoop.
 const maxRounds = 16
 
 // tracks is the connection tracking state of the batch. Each set of frames has one bit
@@ -20,7 +20,7 @@ const maxRounds = 16
 type tracks struct {
 	tracker *conntrack.Tracker // tracker of the shared table; nil: no tracking
 	plain   bool               // disables fusing in tests
-	request conntrack.Request
+	request conntrack.Request  // the ct action that is being executed
 	order   [packet.BatchSize]uint8
 
 	tracked   uint32 // set of frames with a valid entry in metas
@@ -30,8 +30,8 @@ type tracks struct {
 	counted   uint32 // set of frames with a valid entry in rounds
 	forked    int    // nesting depth of forks; above 0, outputs send at once
 	metas     [packet.BatchSize]conntrack.Meta
-	recircs   [packet.BatchSize]uint32
-	resumedAt [packet.BatchSize]uint32 // recirc_id of each resumed frame's miss
+	recircs   [packet.BatchSize]uint32 // recirc_id of each frame's last look-up, or of its next
+	resumedAt [packet.BatchSize]uint32 // recirc_id with which each resumed frame had missed
 	rounds    [packet.BatchSize]uint8  // number of repeated look-ups of each frame
 
 	forks [maxForks]fork
@@ -42,8 +42,8 @@ type tracks struct {
 // as DropLoop.
 const maxForks = 4
 
-// fork has a copy of a frame that was saved before a look-up in the middle of an action
-// list. The actions after the look-up continue with this copy.
+// fork has a frame and its tracking state, saved before a look-up in the middle of an action list. The
+// actions after the look-up continue with the saved frame.
 type fork struct {
 	frame   packet.Frame
 	key     flowtable.Key
@@ -57,8 +57,8 @@ type fork struct {
 type HeldTrack struct {
 	Recirc  uint32
 	Tracked uint32 // 1: Meta is valid
-	// Datagram is 1 + the number of the fragment's incomplete datagram; 0: no
-	// fragment. Fresh is 1 if the fragment is held for the first time.
+	// Datagram is 1 + the number of the fragment's datagram in fragments; 0: the frame does not wait for
+	// a datagram. Fresh is 1 if the fragment was not held before.
 	Datagram, Fresh uint32
 	Meta            conntrack.Meta
 }
@@ -105,8 +105,9 @@ func (w *Worker) lookAgain() {
 	}
 }
 
-// extractAgain extracts the key of frame i again, after its header was changed. It also
-// checks an unfinished offload against the changed header.
+// extractAgain extracts the key of frame i again, after actions have changed the header. The key keeps its
+// tunnel words. extractAgain also checks an unfinished offload against the changed header. It returns a
+// drop reason if the frame is malformed now.
 func (w *Worker) extractAgain(i int) packet.DropReason {
 	f, k := &w.batch.Frames[i], &w.keys[i]
 	tunnel := *k.Tunnel()
@@ -125,7 +126,7 @@ func (w *Worker) extractAgain(i int) packet.DropReason {
 	return reason
 }
 
-// setTracked writes recirc_id and the tracking results into the frames' keys.
+// setTracked writes recirc_id and the ct_* fields into the keys of frames that are looked up again.
 func (w *Worker) setTracked() {
 	t := &w.tracks
 	w.dirty |= t.looped & w.live
@@ -141,7 +142,7 @@ func (w *Worker) setTracked() {
 	}
 }
 
-// setCT writes the words of the ct_* fields into a key; see flowtable.Key.
+// setCT writes the ct_* fields into their words of a key, in the layout of flowtable.Key.
 func setCT(words *[flowtable.CTWords]uint64, m *conntrack.Meta) {
 	o := &m.Orig
 	src, dst := uint64(o.SrcPort), uint64(o.DstPort)
@@ -155,8 +156,8 @@ func setCT(words *[flowtable.CTWords]uint64, m *conntrack.Meta) {
 	words[6], words[7] = o.Dst[0], o.Dst[1]
 }
 
-// readRequest decodes the ct action at the start of list into tracks.request. It
-// returns how many elements of the list the action takes.
+// readRequest decodes the ct action at the start of an action list into tracks.request. It returns the
+// number of list elements that encode this action.
 func (w *Worker) readRequest(list []flowtable.Action) int {
 	var c flowtable.CTRequest
 	n := flowtable.ReadCT(list, &c)
@@ -185,9 +186,9 @@ func (w *Worker) readRequest(list []flowtable.Action) int {
 	return n
 }
 
-// trackRun tracks a run of frames with the ct action at the start of an action list. It returns how
-// many elements of the list the action takes. mayFuse is false if the list is only the rest of the
-// megaflow's.
+// trackRun tracks a run of frames with the ct action at the start of an action list. It returns the
+// number of list elements that encode this action. mayFuse is false if actions of the megaflow precede
+// the ct action. slot is the run's megaflow.
 func (w *Worker) trackRun(first, end int, slot uint32, actions []flowtable.Action, mayFuse bool) int {
 	n := w.readRequest(actions)
 	kind, done := fuseNot, uint32(0)
@@ -223,13 +224,14 @@ func (w *Worker) trackRun(first, end int, slot uint32, actions []flowtable.Actio
 	return n
 }
 
-// fuses reports whether connections may be fused at the moment. A capture that looks at every frame
-// prevents it, because a trace must show every look-up.
+// fuses reports whether the worker may use and store hints for the frames of this batch. A capture that
+// looks at every frame prevents it, because a trace must show every look-up.
 func (w *Worker) fuses() bool {
 	return w.tracks.tracker != nil && !w.tracks.plain && !w.captures.everyFrame && w.tracks.forked == 0 && w.tracks.looped == 0 && w.rxInUse != nil
 }
 
-// track executes the ct action in tracks.request on a list of frames.
+// track executes the ct action in tracks.request on the frames in the list "order". It drops frames that
+// the action refuses. Without a tracker, all frames become invalid.
 func (w *Worker) track(order []uint8) {
 	t := &w.tracks
 	for _, i := range order {
@@ -259,7 +261,7 @@ func (w *Worker) track(order []uint8) {
 	}
 }
 
-// tunnelled returns the frames of a list that came through a tunnel.
+// tunnelled returns the set of frames in the list "order" that came through a tunnel.
 func (w *Worker) tunnelled(order []uint8) (set uint32) {
 	if w.rxInUse != nil && !w.rxInUse.tunnel {
 		return 0
@@ -272,9 +274,9 @@ func (w *Worker) tunnelled(order []uint8) (set uint32) {
 	return set
 }
 
-// recirculate looks frame i up again with this recirc_id. If isLast is true, the look-up
-// is made together with other frames. Otherwise it is made at once, and the frame is
-// restored afterwards. recirculate returns false if the frame was dropped.
+// recirculate looks frame i up again with recirc_id "id". If isLast is true, it only notes the frame: the
+// look-up follows together with other frames. Otherwise it makes the look-up at once, executes
+// the actions found, and then restores the frame. It returns false if it has dropped the frame.
 func (w *Worker) recirculate(i int, id uint32, isLast bool) bool {
 	t := &w.tracks
 	t.recircs[i] = id
@@ -330,7 +332,7 @@ func (w *Worker) endConnections(body []byte) bool {
 	return true
 }
 
-// setConnections sets the connection table and allocates hints for its connections.
+// setConnections sets the table of tracked connections, and allocates the hints for its connections.
 func (w *Worker) setConnections(table *conntrack.Table) error {
 	w.tracks.tracker = conntrack.NewTracker(table, w.config.Seed)
 	return w.openFused(table.Capacity())

@@ -27,8 +27,9 @@ func (w *Worker) outputTruncated(i int, a *flowtable.Action) {
 	w.truncate(i, limit, &flowtable.Action{Op: flowtable.OpOutput, U32: a.U32}, nil)
 }
 
-// truncate sends the first limit bytes of frame i, or of each of its segments, and then
-// restores the frame. out is an OpOutput or an OpTunnel. x has tunnel fields; nil: none.
+// truncate sends the first bytes of frame i, or of each segment of a large frame, and then restores the
+// frame. "limit" is the number of bytes. out is the OpOutput or OpTunnel that sends them. x has the tunnel
+// fields that earlier actions have set; nil: none.
 func (w *Worker) truncate(i, limit int, out *flowtable.Action, x *tunnel.Fields) {
 	b := &w.batch
 	f := &b.Frames[i]
@@ -46,9 +47,9 @@ func (w *Worker) truncate(i, limit int, out *flowtable.Action, x *tunnel.Fields)
 	b.Join(f, &w.whole)
 }
 
-// truncateSegments is the function truncate for a large frame. Each segment counts as one frame,
-// sent or dropped, as in sendSegments. So both counts add up to the number of segments,
-// whatever the drop reason.
+// truncateSegments is the function truncate for a large frame. Each segment counts as one frame, sent or
+// dropped, as in sendSegments. The counts of sent and of dropped frames thus add up to the number
+// of segments.
 func (w *Worker) truncateSegments(i, limit int, out *flowtable.Action, x *tunnel.Fields) {
 	b, cut := &w.batch, &w.segments
 	f := &b.Frames[i]
@@ -73,7 +74,8 @@ func (w *Worker) truncateSegments(i, limit int, out *flowtable.Action, x *tunnel
 	}
 }
 
-// portOf returns the port that counts the drops of out, an OpOutput or an OpTunnel.
+// portOf returns the port that counts frames dropped by out, an OpOutput or an OpTunnel. For a tunnel it is
+// the tunnel's port.
 func portOf(out *flowtable.Action) uint32 {
 	if out.Op == flowtable.OpTunnel {
 		return uint32(out.U16)

@@ -9,17 +9,16 @@ import (
 	"weft/tunnel"
 )
 
-// overlay has the tunnel's port that counts a frame, and the length of the frame's outer
-// headers in bytes.
+// overlay describes the outer headers that a tunnel has pushed on a frame.
 type overlay struct {
-	port  uint16 // port of the tunnel; 0: no tunnel header
-	outer uint16 // length of the outer header in bytes
+	port  uint16 // port of the tunnel, which also counts the frame; 0: the frame has no outer headers
+	outer uint16 // length of the outer headers in bytes, which the tunnel's port does not count
 }
 
-// encapsulate pushes the outer headers of the template of action a on frame i, and sends the
-// frame to the uplink. If the action has a limit, encapsulate sends only the first bytes of
-// the inner frame. If isLast is false, it removes the headers afterwards for the next actions.
-// x has further tunnel fields; nil: none.
+// encapsulate executes the OpTunnel a on frame i: it pushes the outer headers of the action's template and
+// sends the frame to the uplink. If the action has a limit, it sends only the first bytes of the
+// inner frame. If isLast is false, it removes the headers afterwards for the next actions. x has the
+// tunnel fields that earlier actions have set; nil: none.
 func (w *Worker) encapsulate(i int, a *flowtable.Action, x *tunnel.Fields, isLast bool) {
 	f := &w.batch.Frames[i]
 	if a.U32 >= uint32(len(w.sh.Templates)) {
@@ -66,7 +65,7 @@ func (w *Worker) encapsulate(i int, a *flowtable.Action, x *tunnel.Fields, isLas
 	}
 }
 
-// setFields executes the OpTunOptions or OpTunMeta at the start of the list. x has the tunnel
+// setFields executes the OpTunOptions or OpTunMeta at the start of an action list. x has the tunnel
 // fields that earlier actions have set; nil: none. setFields returns the fields for the
 // following tunnel actions, and the number of list elements that encode this action. The
 // worker owns the fields.
