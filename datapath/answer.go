@@ -9,24 +9,24 @@ import (
 	"weft/packet"
 )
 
-// This file answers an ARP request (RFC 826) or a neighbour solicitation (RFC 4861
-// section 7.2.4) in place of the host that owns the address. The question is taken from
-// the frame's key, which describes the frame as it was received.
+// This file answers an ARP request (RFC 826) or a neighbour solicitation (RFC 4861 section 7.2.4) in
+// place of the host that owns the address. It reads the request from the frame's key, which describes
+// the frame as it was received.
 
 const (
 	arpLen    = 28
 	arpReply  = 2
 	advertLen = 24 + 8 // length of an advertisement with the target link-layer address option
 	ndAdvert  = 136
-	// ndFlags are Solicited and Override. The control process installs no answers for
-	// routers, so the Router flag stays 0.
+	// ndFlags are the flags Solicited and Override of an advertisement. The control process installs no
+	// OpAnswer for the addresses of routers, so the Router flag stays 0.
 	ndFlags     = 0x60
 	ndHopLimit  = 255
 	ndTargetMAC = 2 // option type of the target link-layer address
 )
 
-// answerNeighbour answers the neighbour solicitation in frame i. mac is the MAC address
-// of the host that owns the address, in its low 48 bits.
+// answerNeighbour answers the ARP request or neighbour solicitation in frame i, through the port that has
+// received it. The low 48 bits of mac are the MAC address of the host that owns the requested address.
 func (w *Worker) answerNeighbour(i int, mac uint64) {
 	f, k := &w.batch.Frames[i], &w.keys[i]
 	p := &w.ports[f.InPort%uint32(len(w.ports))]
@@ -59,8 +59,8 @@ func (w *Worker) sendAnswer(p *txPort) {
 	w.leaveTx()
 }
 
-// writeLink writes the Ethernet header of an answer from MAC address mac. It returns
-// the header's length in bytes.
+// writeLink writes the Ethernet header and the VLAN tags of an answer from MAC address mac to the sender in
+// key k. It returns their length in bytes.
 func writeLink(h []byte, k *flowtable.Key, mac uint64) int {
 	packet.Ethernet(h).SetDst(k.EthSrc())
 	packet.Ethernet(h).SetSrc(mac)

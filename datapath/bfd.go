@@ -12,37 +12,36 @@ import (
 	"weft/tunnel"
 )
 
-// This file runs the BFD sessions with the remotes of tunnels. They run in the workers, so
-// that a session shows whether the data path works: it continues while no control process
-// runs, and the remote finds it down if the worker hangs. The worker with Config.Sweeps
-// sends the periodic packets. Any worker receives packets and answers them.
+// This file runs the sessions of bidirectional forwarding detection (BFD, RFC 5880) with the remotes of
+// tunnels. They run in the workers, so that a session shows whether the data path works: it continues
+// while no control process runs, and the remote finds it down if the worker hangs. The worker with
+// Config.Sweeps sends the periodic packets. Any worker receives packets and answers them.
 
 const (
-	// MaxBFD is the largest number of sessions. Control starts no further ones.
+	// MaxBFD is the largest number of sessions of an engine. Control starts no further ones.
 	MaxBFD = 1 << bfdIndexBits
-	// bfdIndexBits is the number of low bits of a discriminator that are the session's
-	// index. The other bits are random.
+	// bfdIndexBits is the number of bits of a session's index in BFDTable.
 	bfdIndexBits = 10
 	// bfdTickNS and bfdIdleNS are the shortest and the longest time in nanoseconds from
 	// one call of runBFD to the next.
 	bfdTickNS = 10_000_000
 	bfdIdleNS = 100_000_000
-	// bfdLateNS is the delay in nanoseconds from which the worker counts as stalled. A
-	// stalled worker has received no packets, so it extends all detection times by the
-	// delay.
+	// bfdLateNS is the delay of runBFD in nanoseconds from which the worker counts as stalled. A stalled
+	// worker has received no packets, so it extends all detection times by the delay: a stall alone
+	// must end no session.
 	bfdLateNS = 50_000_000
-	// bfdCostNS and bfdBurst limit the packets of a session to 100 a second, and to 20
-	// at once. Packets with the session's discriminator have one limit, and packets with
-	// discriminator 0 another, so that forged packets cannot displace packets of the remote. Packets
-	// beyond the limit are dropped as DropBadBFD. A remote sends at most 20 a second,
-	// because control configures no shorter interval than 50 ms.
+	// bfdCostNS and bfdBurst limit the received packets of a session to 100 a second, and to 20 at once.
+	// Packets with the session's discriminator have one limit, and packets with discriminator 0
+	// another, so that forged packets cannot displace packets of the remote. Packets beyond the limit
+	// are dropped as DropBadBFD. A remote sends at most 20 a second, because control configures no
+	// shorter interval than 50 ms.
 	bfdCostNS = 10_000_000
 	bfdBurst  = 20
-	// bfdGuardNS is the time in nanoseconds for which a session is guarded after packets with
-	// wrong discriminators have exceeded the same limit. Somebody guesses then. Of an up session, a
-	// packet that says anything new counts only if the next packet with the right discriminator repeats
-	// it. A guess that hits is refuted by the next packet of the true remote. A remote that
-	// signals the end of the session repeats it, or falls silent.
+	// bfdGuardNS is the time in nanoseconds for which a session is guarded after packets with wrong
+	// discriminators have exceeded the same limit. Somebody then guesses the discriminator. While a
+	// session is up and guarded, a packet with news counts only if the next packet with the right
+	// discriminator repeats them. The next packet of the true remote refutes a guess that was right. A
+	// remote that signals the end of the session repeats it, or falls silent.
 	bfdGuardNS = 10_000_000_000
 )
 
@@ -52,32 +51,34 @@ type BFDSession struct {
 	bfd.Session
 	Port     uint32   // datapath port of the tunnel; 0: unused
 	Template uint32   // tunnel template to the remote
-	VNI      uint32   // of sent packets
+	VNI      uint32   // VNI of sent packets
 	OneHop   uint32   // 1: outer headers of received packets must have TTL 255 (RFC 5082)
-	Remote   [16]byte // IPv6, or IPv4 mapped into IPv6
-	// Received and Sent count packets. Refused counts received packets that did not
-	// belong to the session or exceeded its rate. The other four count parts of Refused. Guessed: packets with
-	// a wrong discriminator. Distant: packets that came over routers although OneHop is 1. Unauthentic: packets
-	// without the session's authentication. Doubtful: news that no packet repeated while the session was guarded.
+	Remote   [16]byte // address of the remote: IPv6, or IPv4 mapped into IPv6
+	// Received counts accepted packets, Sent sent ones. Refused counts received packets that did not belong
+	// to the session or exceeded its rate. Four counters have parts of Refused:
+	//   - Guessed: packets with a wrong discriminator
+	//   - Distant: packets that came through routers although OneHop is 1
+	//   - Unauthentic: packets without the session's authentication
+	//   - Doubtful: packets with news, to a guarded session, that repeated no earlier packet
 	Received, Sent, Refused                 uint64
 	Guessed, Distant, Unauthentic, Doubtful uint64
-	// dueNS are virtual times of token buckets: of packets with discriminator 0, with the right
+	// dueNS are the virtual times of three token buckets, for packets with discriminator 0, with the right
 	// one, and with a wrong one.
 	dueNS     [3]uint64
 	guardedNS uint64     // time until which the session is guarded
 	heard     bfd.Packet // last packet that the session accepted
-	claim     bfd.Packet // last packet that was doubtful
+	claim     bfd.Packet // last doubtful packet since then
 }
 
 // BFDTable has the sessions of all workers of an engine.
 type BFDTable struct {
-	lock     TxLock
+	lock     TxLock       // guards the table and the sessions
 	sessions []BFDSession // length MaxBFD
 	stale    bool         // used and slots do not reflect the latest commands yet
 	used     int          // 1 + the highest index in use
 	running  [MaxBFD]bool // this engine runs the session
-	// slots is a hash table from a tunnel's port and remote to 1 + the index, with open
-	// addressing and at most half full; 0: free.
+	// slots is a hash table from a tunnel's port and remote to 1 + the session's index; 0: free. It uses
+	// open addressing and is at most half full.
 	slots [2 * MaxBFD]uint16
 }
 
@@ -90,8 +91,8 @@ func bfdHash(port uint32, remote *[16]byte) uint32 {
 	return uint32(h >> (64 - bfdIndexBits - 1))
 }
 
-// update computes used and slots from the running sessions if commands have changed a
-// session. The commands of one pass cost one update together. The caller holds the lock.
+// update computes used and slots from the running sessions, if commands have changed a session since the
+// last update. Many commands in a row thus cost one update. The caller holds the lock.
 func (t *BFDTable) update() {
 	if !t.stale {
 		return
@@ -112,7 +113,7 @@ func (t *BFDTable) update() {
 	}
 }
 
-// find returns the session of a remote, or nil. The caller holds the lock.
+// find returns the running session of a tunnel's port with a remote, or nil. The caller holds the lock.
 func (t *BFDTable) find(port uint32, remote *[16]byte) *BFDSession {
 	t.update()
 	for pos := bfdHash(port, remote); t.slots[pos] != 0; pos = (pos + 1) % uint32(len(t.slots)) {
@@ -129,7 +130,7 @@ type BFDSet struct {
 	Remote              [16]byte
 	Config              bfd.Config
 	OneHop              bool
-	// Discriminator of a session that begins. The index replaces its low bits.
+	// Discriminator is a random number for a session that begins, see the method discriminator.
 	Discriminator uint32
 }
 
@@ -138,7 +139,7 @@ const (
 	bfdSetBytes = bfdSetWords*4 + 16 + bfd.KeyLength
 )
 
-// AppendBFD encodes CmdBFD.
+// AppendBFD appends an encoded CmdBFD for the session with this index, which is below MaxBFD.
 func AppendBFD(buf []byte, index uint32, s *BFDSet) []byte {
 	buf = appendHeader(buf, uint32(CmdBFD), index)
 	protection := uint32(s.Config.Auth.Type) | uint32(s.Config.Auth.KeyID)<<8
@@ -151,8 +152,8 @@ func AppendBFD(buf []byte, index uint32, s *BFDSet) []byte {
 	return append(append(buf, s.Remote[:]...), s.Config.Auth.Key[:]...)
 }
 
-// setBFD executes CmdBFD. If the index already has a session of this port and remote, the
-// session continues.
+// setBFD executes CmdBFD. If the index already has a session of this port and remote, the session
+// continues with the new configuration. setBFD returns false for an invalid command.
 func (w *Worker) setBFD(index uint32, body []byte) bool {
 	if index >= MaxBFD || len(body) != bfdSetBytes {
 		return false
@@ -177,7 +178,7 @@ func (w *Worker) setBFD(index uint32, body []byte) bool {
 		*s = BFDSession{}
 	case s.Port == number && s.Remote == remote:
 		s.Configure(c)
-		if !t.running[index] { // an earlier engine ran it
+		if !t.running[index] { // an earlier engine ran the session
 			s.Resume(w.now)
 		}
 	default:
@@ -187,7 +188,7 @@ func (w *Worker) setBFD(index uint32, body []byte) bool {
 	s.Template, s.VNI, s.OneHop = u32(1), u32(2), u32(7)>>16&1
 	t.running[index], t.stale = number != 0, true
 	t.lock.unlock()
-	w.bfdDue = min(w.bfdDue, w.now) // an earlier time shows runBFD a stall
+	w.bfdDue = min(w.bfdDue, w.now) // runBFD finds a stall by an earlier time, so it stays
 	if last.port != 0 && !w.holding {
 		w.sendBFD(&last)
 		w.finish()
@@ -195,9 +196,9 @@ func (w *Worker) setBFD(index uint32, body []byte) bool {
 	return true
 }
 
-// discriminator returns a number that no session has, and that is not 0: random, or the next
-// free one. All 32 bits are random, because whoever guesses them can end the session. The
-// caller holds the lock.
+// The method discriminator returns a discriminator that no other session has, and that is not 0: the argument
+// "random", or the next free number. All 32 bits are random, because whoever guesses them can end the
+// session. The caller holds the lock.
 func (t *BFDTable) discriminator(random uint32) uint32 {
 	for taken := true; taken; random++ {
 		taken = random == 0
@@ -208,14 +209,15 @@ func (t *BFDTable) discriminator(random uint32) uint32 {
 	return random - 1
 }
 
-// bfdFrame is a packet that the worker sends after it has released the table's lock.
+// bfdFrame is an encoded packet and its destination, which the worker sends after it has released the
+// table's lock. mine is the session's own discriminator.
 type bfdFrame struct {
 	packet                    [bfd.MaxLength]byte
 	length                    int
 	port, template, vni, mine uint32
 }
 
-// frame returns a packet that the session sends, and counts it. The caller holds the lock.
+// The method frame encodes a packet that the session sends, and counts it as sent. The caller holds the lock.
 func (s *BFDSession) frame(p bfd.Packet) (f bfdFrame) {
 	s.Sent++
 	f.length = s.Encode(&f.packet, p)
@@ -223,7 +225,8 @@ func (s *BFDSession) frame(p bfd.Packet) (f bfdFrame) {
 	return f
 }
 
-// runBFD sends the packets that are due and ends the sessions of silent remotes.
+// runBFD sends the periodic packets that are due, and takes the sessions of silent remotes down. It sets the
+// time of its next call.
 func (w *Worker) runBFD() {
 	if w.holding {
 		return // the receive queues are stopped, which counts as a stall
@@ -301,15 +304,15 @@ func (w *Worker) receiveBFD(f *packet.Frame, words *[flowtable.TunnelWords]uint6
 	return packet.Consumed
 }
 
-// Token buckets of a session.
+// Token buckets of a session; indexes of BFDSession.dueNS.
 const (
 	bfdGreetings = iota
 	bfdKnown
 	bfdGuesses
 )
 
-// believes reports whether packet p may change the session. payload is the encoded packet, and ttl the
-// TTL of its outer header. It counts a refused packet by reason.
+// believes reports whether the session accepts packet p. payload is the encoded packet, and ttl the TTL of
+// its outer header. believes counts a refused packet by reason.
 func (s *BFDSession) believes(p *bfd.Packet, payload []byte, ttl uint8, now uint64) bool {
 	bucket := bfdKnown
 	switch {
@@ -340,7 +343,7 @@ func (s *BFDSession) believes(p *bfd.Packet, payload []byte, ttl uint8, now uint
 	return false
 }
 
-// admit reports whether the bucket has a token, and takes it.
+// admit takes a token from one of the session's buckets. It returns false if the bucket is empty.
 func (s *BFDSession) admit(bucket int, now uint64) bool {
 	due := &s.dueNS[bucket]
 	next := max(*due, now) + bfdCostNS
@@ -351,7 +354,8 @@ func (s *BFDSession) admit(bucket int, now uint64) bool {
 	return true
 }
 
-// remoteOf returns the outer source address in the form of BFDSession.Remote.
+// remoteOf returns the outer source address of a frame, as in BFDSession.Remote. words are the frame's
+// tunnel words.
 func remoteOf(words *[flowtable.TunnelWords]uint64) (remote [16]byte) {
 	if words[2]|words[3] != 0 {
 		binary.BigEndian.PutUint64(remote[:], words[2])
@@ -373,8 +377,8 @@ const (
 	bfdTTL        = 255 // RFC 5881 section 5
 )
 
-// bfdPayload returns the UDP payload of a BFD packet, or nil if another packet is in the
-// frame. It accepts any IP addresses.
+// bfdPayload returns the UDP payload of the BFD packet in a decapsulated frame, or nil if the frame has
+// another or a malformed packet. It accepts any IP addresses.
 func bfdPayload(b *packet.Batch, f *packet.Frame) []byte {
 	if f.Len() < bfdHeaders+bfd.Length || !b.Pullup(f, min(f.Len(), bfdHeaders+bfd.MaxLength)) {
 		return nil
@@ -403,7 +407,7 @@ func (w *Worker) sendBFD(out *bfdFrame) {
 		return
 	}
 	t := &w.sh.Templates[out.template]
-	hash := out.mine * 0x9e3779b1 // a session keeps its path
+	hash := out.mine * 0x9e3779b1 // constant for a session, so that all its packets take the same next hop
 	if t.State == tunnel.TemplateSpread {
 		next := t.NextHop(hash)
 		if next >= uint32(len(w.sh.Templates)) {
@@ -431,11 +435,12 @@ func (w *Worker) sendBFD(out *bfdFrame) {
 	w.leaveTx()
 }
 
-// bfdFields marks BFD packets in Geneve as control packets, as Open vSwitch does.
+// bfdFields marks BFD packets in Geneve as control packets (the O bit, RFC 8926 section 3.4), as Open
+// vSwitch does.
 var bfdFields = tunnel.Fields{Meta: flowtable.TunOAM << flowtable.TunFlagsShift}
 
-// writeBFD writes a frame of bfdHeaders+out.length bytes. Its source MAC address is the
-// uplink's.
+// writeBFD writes the inner frame of a BFD packet to h: bfdHeaders+out.length bytes. Its source MAC
+// address is the uplink's, from template t.
 func writeBFD(h []byte, t *tunnel.Template, out *bfdFrame) {
 	packet.Ethernet(h).SetDst(tunnel.BFDAddress)
 	copy(h[6:12], t.Header[6:12])

@@ -11,10 +11,9 @@ import (
 	"weft/packet"
 )
 
-// This file has captures, which copy frames to the control process. A Capture selects the
-// frames of a port, dropped frames, or frames that match a key. A worker with a Capture
-// writes a record for each selected frame to its capture ring. If the ring is full, the
-// record is lost; no frame waits.
+// This file has captures, which copy frames to the control process. A Capture selects the frames of a
+// port, dropped frames, or frames that match a key. A worker with a Capture writes a record for each
+// selected frame to its capture ring. If the ring is full, it skips the record and counts it as lost.
 //
 // The worker writes the record when the frame reaches one of the points in capturepoints.go,
 // because later actions change the frame. It publishes the record at the end of the batch, when
@@ -37,7 +36,7 @@ type CaptureKind uint32
 // Kinds of capture.
 const (
 	CaptureNone  CaptureKind = iota
-	CapturePort              // frames received on Port and sent to it
+	CapturePort              // frames received on Port, and frames sent to it
 	CaptureDrops             // frames dropped on Port, or on any port if Port is 0
 	CaptureTrace             // frames whose key is equal to Key in the bits of Mask
 )
@@ -48,7 +47,7 @@ type Capture struct {
 	Port uint32
 	// Snap is the largest number of bytes copied from a frame; 0: all bytes.
 	Snap uint32
-	// Limit is the number of frames after which the capture stops; 0: no limit.
+	// Limit is the number of written records after which the capture stops; 0: no limit.
 	Limit uint64
 	// Key and Mask select the frames of a CaptureTrace. Bits of Key outside of Mask must
 	// be 0.
@@ -58,13 +57,13 @@ type Capture struct {
 // CaptureCounters are the counters of one capture since the capture was set. The worker writes
 // them, the control process reads them.
 type CaptureCounters struct {
-	Written uint64 // frames written to the ring
-	Lost    uint64 // frames for which the ring had no room
+	Written uint64 // records written to the ring
+	Lost    uint64 // records that did not fit into the ring, or exceeded maxCaptured
 }
 
 const captureBytes = 4 + 4 + 4 + 8 + 2*8*flowtable.KeyWords
 
-// AppendCapture encodes CmdCapture, which replaces the capture with this index and clears its
+// AppendCapture appends an encoded CmdCapture, which replaces the capture with this index and clears its
 // counters. A capture of kind CaptureNone captures no frames.
 func AppendCapture(buf []byte, index uint32, t *Capture) []byte {
 	buf = appendHeader(buf, uint32(CmdCapture), index)
@@ -82,9 +81,9 @@ type pendingRecord struct {
 	frame  uint8 // index of the frame in the batch
 }
 
-// sight is one view of a frame by a Capture.
+// sight has the arguments of writeRecord: which frame a Capture has selected, and what its record contains.
 type sight struct {
-	capture, frame int
+	capture, frame int // indexes of the Capture and of the frame in the batch
 	kind           CapturedKind
 	port           uint32
 	skip           int // length in bytes of the outer headers to leave out
@@ -102,9 +101,9 @@ type sight struct {
 
 // captures has the captures of a worker, which owns them.
 type captures struct {
-	// everyFrame is true if some capture looks at every frame. controller is true if there
-	// is a capture of ControllerPort, sampling if there is one of SamplePort. Such a capture does not
-	// slow down frames of flows without an action for it.
+	// everyFrame is true if some capture must look at every frame. controller is true if there is a capture
+	// of ControllerPort, and sampling if there is one of SamplePort. These two look only at frames with an
+	// OpController or OpSample, and do not slow down others.
 	everyFrame, controller, sampling bool
 	tracing                          bool // some capture is of kind CaptureTrace
 	wrote                            bool // records were written but not published
@@ -112,11 +111,11 @@ type captures struct {
 	list                             [MaxCaptures]Capture
 	ring                             *shm.Producer
 	pending                          [maxCaptured]pendingRecord
-	clockNS                          uint64 // clock of the batch; 0: not read yet
-	marks                            [stages + 1]uint64
+	clockNS                          uint64             // time at which the batch began; 0: not read yet
+	marks                            [stages + 1]uint64 // begin of the batch, end of each stage; 0: none
 }
 
-// setCapture executes CmdCapture.
+// setCapture executes CmdCapture. It returns false for an invalid command.
 func (w *Worker) setCapture(index uint32, body []byte) bool {
 	if index >= MaxCaptures || len(body) != captureBytes {
 		return false
@@ -141,8 +140,8 @@ func (w *Worker) setCapture(index uint32, body []byte) bool {
 	return true
 }
 
-// markStage records the time at which a stage of the pass has ended. If a batch repeats a
-// stage, only the first end counts.
+// markStage records the time for an entry of captures.marks, if some capture traces frames. If a batch
+// repeats a stage, only the first end counts.
 func (w *Worker) markStage(stage int) {
 	if w.captures.tracing && w.captures.marks[stage] == 0 {
 		w.captures.marks[stage] = w.clock()
@@ -156,7 +155,7 @@ func (w *Worker) beginCapture() {
 	w.markStage(0)
 }
 
-// recordReceived captures the received frames of a batch before decapsulation.
+// recordReceived captures the frames of a batch as the queue has received them, before decapsulation.
 func (w *Worker) recordReceived() {
 	w.markStage(1 + stageReceive)
 	for i := range w.batch.Frames[:w.batch.N] {
@@ -164,8 +163,8 @@ func (w *Worker) recordReceived() {
 	}
 }
 
-// lookUpCaptured looks up the frames of a batch. If a capture traces frames, it looks them up
-// one by one, to record which cache found each of them.
+// lookUpCaptured looks up the frames of a batch, as lookUp does without captures, and captures them. If a
+// capture traces frames, it looks them up one by one, to record which cache has found each of them.
 func (w *Worker) lookUpCaptured() {
 	w.markStage(1 + stageParse)
 	if !w.captures.tracing {
@@ -193,11 +192,10 @@ func (w *Worker) lookUpCaptured() {
 	w.markStage(1 + stageLookup)
 }
 
-// recordHeld captures frame 0, a held frame whose actions are executed without a
-// look-up.
+// recordHeld captures frame 0 of the batch, a held frame whose actions are executed without a look-up.
 func (w *Worker) recordHeld(h *HeldFrame, actions []flowtable.Action) {
 	w.beginCapture()
-	// the frame was already captured at its look-up, before it waited for a neighbour
+	// A frame that has waited for a neighbour was already captured at its look-up.
 	if h.Then.Op == flowtable.OpNone {
 		w.recordInner(0)
 		w.recordFound(0, flowtable.NoSlot, 0, CacheControl, actions)
@@ -205,7 +203,8 @@ func (w *Worker) recordHeld(h *HeldFrame, actions []flowtable.Action) {
 	w.markStage(1 + stageLookup)
 }
 
-// recordInner captures a decapsulated or held frame before its look-up.
+// recordInner captures a decapsulated or held frame before its look-up, for the captures of its input port.
+// Other frames were captured by recordReceived.
 func (w *Worker) recordInner(i int) {
 	f := &w.batch.Frames[i]
 	if f.Held == 0 && f.InPort == w.batch.Port {
@@ -219,8 +218,8 @@ func (w *Worker) recordInner(i int) {
 	w.recordAtPort(i, f.InPort, CapturedIn, 0)
 }
 
-// recordFound writes the result of a look-up into the records of frame i. For each capture of
-// kind CaptureTrace that selects the frame, it also writes a record of its own.
+// recordFound writes the result of a look-up into the existing records of frame i. For each capture of kind
+// CaptureTrace that selects the frame, it also writes a new record of kind CapturedTrace.
 func (w *Worker) recordFound(i int, slot, masks uint32, cache CaptureCache, actions []flowtable.Action) {
 	p := &w.captures
 	for at := range p.list {
@@ -244,8 +243,8 @@ func matches(k *flowtable.Key, t *Capture) bool {
 	return true
 }
 
-// recordAtPort captures frame i for the captures of a port. The record lacks the first skip
-// bytes of the frame.
+// recordAtPort captures frame i for the captures of the port with this number. The record lacks the first
+// bytes of the frame: skip is their number.
 func (w *Worker) recordAtPort(i int, number uint32, kind CapturedKind, skip int) {
 	for at := range w.captures.list {
 		if t := &w.captures.list[at]; t.Kind == CapturePort && t.Port == number {
@@ -254,7 +253,8 @@ func (w *Worker) recordAtPort(i int, number uint32, kind CapturedKind, skip int)
 	}
 }
 
-// recordSend captures frames that are about to be sent to port p.
+// recordSend captures frames that are about to be sent to port p. A frame with a tunnel header is also
+// captured without the header, for the captures of the tunnel's port.
 func (w *Worker) recordSend(p *txPort, order []uint8) {
 	for _, i := range order {
 		w.recordAtPort(int(i), p.port, CapturedOut, 0)
@@ -264,8 +264,8 @@ func (w *Worker) recordSend(p *txPort, order []uint8) {
 	}
 }
 
-// recordSent records the result of sending frames to port p. The port has accepted the
-// first accepted frames of the list order.
+// recordSent writes the result of sending frames to port p into their records. "accepted" is the number of
+// frames at the start of the list "order" that the port has accepted.
 func (w *Worker) recordSent(p *txPort, order []uint8, accepted int) {
 	for n, i := range order {
 		reason := w.batch.Frames[i].Drop
@@ -276,8 +276,8 @@ func (w *Worker) recordSent(p *txPort, order []uint8, accepted int) {
 	}
 }
 
-// recordResult records the result of sending frame i to port p: success, or a drop reason.
-// tunnelPort is the number of the frame's tunnel port; 0: none.
+// recordResult writes the result of sending frame i to port p into the frame's records: success, or a drop
+// reason. tunnelPort is the port of the tunnel whose header the frame has; 0: none.
 func (w *Worker) recordResult(p *txPort, i int, tunnelPort uint16, reason packet.DropReason) {
 	t := &w.captures
 	for at := range t.pending[:t.count] {
@@ -321,7 +321,8 @@ func (w *Worker) recordDrop(f *packet.Frame, reason packet.DropReason) {
 	}
 }
 
-// recordDropped captures a dropped frame for the captures of kind CaptureDrops.
+// recordDropped captures the dropped frame i for the captures of kind CaptureDrops. number is the port that
+// counts the drop.
 func (w *Worker) recordDropped(i int, number uint32, reason packet.DropReason) {
 	for at := range w.captures.list {
 		t := &w.captures.list[at]
@@ -335,8 +336,8 @@ func (w *Worker) recordDropped(i int, number uint32, reason packet.DropReason) {
 	}
 }
 
-// recordHeldDrop captures a held frame that is dropped from its slot between two
-// batches.
+// recordHeldDrop captures a held frame that is dropped, or consumed by control, while it is in its slot and
+// in no batch.
 func (w *Worker) recordHeldDrop(slot uint32, reason packet.DropReason) {
 	h := &w.sh.Held[slot]
 	for at := range w.captures.list {
@@ -368,8 +369,8 @@ func (w *Worker) recordHeldDrop(slot uint32, reason packet.DropReason) {
 	w.captures.ring.Publish()
 }
 
-// writeRecord writes the record of a captured frame s and returns the record, or nil if
-// the capture has no room. The record is published at the end of the batch.
+// writeRecord writes the record that s describes and returns it. It returns nil if there is no room for the
+// record, or the capture has reached its limit. The record is published at the end of the batch.
 func (w *Worker) writeRecord(s sight) captureRecord {
 	p, f := &w.captures, &w.batch.Frames[s.frame]
 	if p.count == maxCaptured {
@@ -449,7 +450,7 @@ func (w *Worker) reserveRecord(capture int, kind CapturedKind, length, extra int
 	return r, r[captureHeader:]
 }
 
-// gatherRecord copies the bytes of frame f from offset skip on to dst.
+// gatherRecord copies bytes of frame f to dst, as many as fit, beginning at offset skip.
 func (w *Worker) gatherRecord(f *packet.Frame, dst []byte, skip int) {
 	c := w.batch.Cursor(f)
 	var outer [packet.Headroom]byte
@@ -457,8 +458,8 @@ func (w *Worker) gatherRecord(f *packet.Frame, dst []byte, skip int) {
 	c.Read(dst)
 }
 
-// finishCapture completes the records of the batch with verdicts and stage times, and
-// publishes them.
+// finishCapture completes the records of the batch with verdicts and stage times, and publishes them to the
+// control process.
 func (w *Worker) finishCapture() {
 	p := &w.captures
 	w.markStage(1 + stageSend)
@@ -482,9 +483,9 @@ func (w *Worker) finishCapture() {
 	}
 }
 
-// settleRecord sets the verdict of a frame that was neither sent nor dropped. If the
-// frame missed, it voids the record (readers skip it), because the frame is captured
-// again when it is retried.
+// settleRecord sets the verdict of frame i, which was neither sent nor dropped. If the frame missed,
+// settleRecord withdraws a record of the frame's input port (VoidCapture), because the frame is captured
+// again after the answer.
 func (w *Worker) settleRecord(r captureRecord, i int) {
 	switch {
 	case w.live>>i&1 == 0:

@@ -11,24 +11,24 @@ import (
 	"weft/packet"
 )
 
-// This file defines the records of captured frames. A worker writes one record to its
-// capture ring for each frame that a capture captures.
+// This file defines the records of captured frames. A worker writes a record to its capture ring for
+// each frame that a Capture selects.
 
-// CaptureKind says at which point on its way through the worker a frame was captured.
+// CapturedKind says at which point on its way through the worker a frame was captured.
 type CapturedKind uint8
 
-// Kinds of capture.
+// Kinds of records.
 const (
-	CapturedIn    CapturedKind = 1 + iota // frame received on Port
-	CapturedOut                           // frame sent to Port, or dropped there
-	CapturedDrop                          // frame dropped
-	CapturedTrace                         // frame looked up
+	CapturedIn    CapturedKind = 1 + iota // the frame was received on Port
+	CapturedOut                           // the frame was about to be sent to Port
+	CapturedDrop                          // the frame was dropped
+	CapturedTrace                         // the frame was looked up
 )
 
-// CaptureCache is the table in which the actions of a frame were found.
+// CaptureCache says where the actions of a frame were found.
 type CaptureCache uint8
 
-// Tables that answer look-ups.
+// Places where the actions of a frame are found.
 const (
 	CacheNone     CaptureCache = iota // no table: the frame was not looked up, or the look-up missed
 	CacheExact                        // found in the exact-match cache
@@ -42,14 +42,14 @@ type CaptureVerdict uint8
 // Verdicts of a frame.
 const (
 	VerdictNone      CaptureVerdict = iota
-	VerdictSent                     // frame sent to at least one of Outputs
+	VerdictSent                     // frame sent to the ports in Outputs; other outputs may have dropped it
 	VerdictDropped                  // frame dropped for Reason
 	VerdictMissed                   // frame held until the control process answers the miss
 	VerdictNeighbour                // frame held until the tunnel's next hop is resolved
 	VerdictMerged                   // frame merged into the large frame that precedes it in the batch
 )
 
-// Stages of a pass. They are the indexes of Capture.StageNS.
+// Stages of a batch. They are the indexes of Captured.StageNS.
 const (
 	stageReceive = iota // reading descriptors and headers from the receive queue
 	stageParse          // decapsulation and key extraction
@@ -59,20 +59,21 @@ const (
 	stages
 )
 
-// StageNames are the names of the stages of a pass.
+// StageNames are the names of the stages in Captured.StageNS, for people.
 var StageNames = [stages]string{"receive", "parse", "lookup", "execute", "send"}
 
-// VoidCapture is the capture number of a voided record, which readers must skip.
+// VoidCapture is the value of Captured.Capture in a record that the worker has withdrawn. Readers must skip
+// such a record.
 const VoidCapture = 0xff
 
-// maxCaptureOutputs is the largest number of output ports in a record. OutputCount
-// counts all outputs.
+// maxCaptureOutputs is the largest number of output ports that a record lists. Captured.OutputCount also
+// counts further ones.
 const maxCaptureOutputs = 16
 
-// Capture is one decoded record.
+// Captured is one decoded record.
 type Captured struct {
-	Worker  int // number of the worker, set by the reader
-	Capture uint8
+	Worker  int   // number of the worker, set by the reader of the ring
+	Capture uint8 // number of the Capture that has selected the frame, or VoidCapture
 	Kind    CapturedKind
 	Cache   CaptureCache
 	Verdict CaptureVerdict
@@ -81,7 +82,7 @@ type Captured struct {
 	// flows match.
 	Port, InPort uint32
 	// Outputs has the first sixteen ports to which the frame was sent. OutputCount is
-	// the number of all such ports.
+	// the number of all such ports; 255: at least so many.
 	Outputs     []uint32
 	OutputCount int
 	// Slot is the slot of the megaflow found, or flowtable.NoSlot. Masks is the
@@ -94,17 +95,17 @@ type Captured struct {
 	// Frames is the number of frames in the batch.
 	StageNS [stages]uint32
 	Frames  int
-	// Note is the number in the action that sent the frame to ControllerPort.
+	// Note is the number in the OpController that has sent the frame to ControllerPort.
 	Note uint32
-	// Keyed is true if Key is set: in a record of kind CaptureTrace, and in the record of a
-	// tracked frame that a flow sends to ControllerPort. Actions are set only in a record of
-	// kind CaptureTrace.
+	// Keyed is true if Key is set. This is so in three records: of kind CapturedTrace, of SamplePort, and of
+	// a tracked frame that a flow sends to ControllerPort.
 	Keyed bool
 	Key   flowtable.Key
-	// Sampled is set only in a record of SamplePort.
+	// Sampled is set only in a record of SamplePort. Actions are set only in a record of kind CapturedTrace:
+	// the first maxCapturedActions of the actions found.
 	Sampled *Sampled
 	Actions []flowtable.Action
-	// Len is the frame's length in bytes. Data holds the first bytes of the frame.
+	// Len is the frame's length in bytes. Data has the first bytes of the frame, and owns its memory.
 	Len  int
 	Data []byte
 }
@@ -150,9 +151,8 @@ func (r captureRecord) setVerdict(v CaptureVerdict) { r[3] = byte(v) }
 func (r captureRecord) port() uint32 { return binary.LittleEndian.Uint32(r[8:]) }
 func (r captureRecord) slot() uint32 { return binary.LittleEndian.Uint32(r[16:]) }
 
-// fill writes the record's fields that are already known when the frame is captured.
-// number is the port, clockNS the time of the record, held the time since which the
-// frame has waited.
+// fill writes the record's fields that are known when the frame is captured, as in Captured: number is
+// Port, length is Len, clockNS is TimeNS, and "held" is HeldNS.
 func (r captureRecord) fill(number, inPort uint32, length int, clockNS, held uint64) {
 	binary.LittleEndian.PutUint32(r[8:], number)
 	binary.LittleEndian.PutUint32(r[12:], inPort)

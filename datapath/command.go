@@ -12,8 +12,8 @@ import (
 	"weft/tunnel"
 )
 
-// applyCommands executes the waiting commands, at most maxCommandsPerPass, and
-// returns their number. Consecutive CmdRetry commands share one batch.
+// applyCommands executes the commands that wait in the ring, at most maxCommandsPerPass, and returns the
+// number of executed ones. The frames of consecutive CmdRetry commands are looked up in one batch.
 func (w *Worker) applyCommands() int {
 	n := 0
 	for ; n < maxCommandsPerPass; n++ {
@@ -34,7 +34,7 @@ func (w *Worker) applyCommands() int {
 	return n
 }
 
-// apply executes one command. It reports false if the command is invalid.
+// apply executes one command, an encoded message. It returns false if the command is invalid.
 func (w *Worker) apply(msg []byte) bool {
 	if len(msg) < messageHeader {
 		return false
@@ -43,7 +43,7 @@ func (w *Worker) apply(msg []byte) bool {
 	if op == CmdRetry {
 		return w.retry(arg)
 	}
-	w.runResumed() // commands take effect in order
+	w.runResumed() // commands take effect in order, so the frames of earlier CmdRetry commands go first
 	switch op {
 	case CmdInstall:
 		return w.install(arg, body)
@@ -85,8 +85,8 @@ func (w *Worker) apply(msg []byte) bool {
 	case CmdHold:
 		w.holding = arg != 0
 		if !w.holding {
-			// The worker needs short time slices only until all ports are attached. A
-			// failure here costs only latency.
+			// A spare engine takes over with urgent priority (cpu.Urgent). ShortSlice ends this, because all
+			// ports are attached now. A failure costs only latency.
 			_ = cpu.ShortSlice()
 		}
 		return arg <= 1
@@ -114,8 +114,9 @@ func (w *Worker) install(slot uint32, body []byte) bool {
 	return true
 }
 
-// retry prepares a held frame for another look-up. A frame that waits for a neighbour
-// needs no look-up: its tunnel action is executed at once. ref identifies the frame.
+// retry adds the held frame with reference ref to the batch, for another look-up. A frame that waits for
+// a neighbour needs no look-up: retry executes its tunnel action at once. retry returns false if the
+// frame no longer waits.
 func (w *Worker) retry(ref uint32) bool {
 	slot, h := w.answered(ref)
 	if h == nil || w.resumes(slot) {
@@ -140,8 +141,8 @@ func (w *Worker) retry(ref uint32) bool {
 	return true
 }
 
-// inject executes actions on a frame that the control process has made. It first copies
-// the frame into a held slot, as if the frame had been received and had missed.
+// inject executes CmdInject: actions on a frame that the control process has made. It first copies the
+// frame into a held slot, as if the frame had been received and had missed.
 func (w *Worker) inject(inPort uint32, body []byte) bool {
 	if len(body) < 4 || inPort >= port.MaxPorts {
 		return false
@@ -190,12 +191,11 @@ func (w *Worker) runHeld(slot uint32, h *HeldFrame, actions []flowtable.Action) 
 	w.performHeld(h, actions)
 }
 
-// performHeld executes actions on the held frame h without a look-up. The frame is the
-// only one of the batch.
+// performHeld executes actions without a look-up on the held frame h, which is the only frame of the batch.
 func (w *Worker) performHeld(h *HeldFrame, actions []flowtable.Action) {
 	w.cursor, w.live, w.undone = 0, 1, 0
 	f := &w.batch.Frames[0]
-	// Actions before the wait may have changed the headers.
+	// Actions may have changed the headers before the frame was held, so the key is extracted again.
 	w.dirty |= 1
 	reason := flowtable.Extract(&w.batch, f, &w.keys[0])
 	if reason == packet.DropNone && f.Undone() {

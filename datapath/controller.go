@@ -8,26 +8,26 @@ import (
 )
 
 const (
-	// ControllerPort is the port of captures of the frames that flows send to the
-	// controller. It is OpenFlow's port number of the controller.
+	// ControllerPort is the value of Capture.Port that selects the frames that flows send to the
+	// controller. It is OpenFlow's port number of the controller; no port of the datapath has it.
 	ControllerPort = 0xfffd
-	// controllerIntervalNS is the average time between two frames that a worker
-	// captures for the controller. controllerBurst is the number of frames that it
-	// may capture at once. Frames beyond this rate are not captured. The burst covers 15 ms
-	// at this rate: a busy machine may suspend the worker for so long.
+	// controllerIntervalNS is the shortest average time between two frames that a worker captures for the
+	// controller. controllerBurst is the number of frames that it may capture at once. Frames
+	// beyond this rate are not captured. The burst covers 15 ms at this rate: a busy machine may suspend
+	// the worker for so long.
 	controllerIntervalNS = 15_000
 	controllerBurst      = 1_000
-	// controllerReserveNS is the average time between two frames of one port that the worker captures even
-	// if other ports have used up the rate, and controllerReserve is the number of such frames at once. All
-	// ports together may double the rate.
+	// The worker captures some frames of each port even if other ports have used up the rate.
+	// controllerReserveNS is the shortest average time between two such frames of one port, and
+	// controllerReserve is the number of them at once. The reserves of all ports may double the rate.
 	controllerReserveNS = controllerIntervalNS * port.MaxPorts
 	controllerReserve   = 8
 )
 
-// toController captures the first maxLen bytes of frame i, with the changes of
-// earlier actions, for each capture of ControllerPort. The record of a tracked frame also
-// has the frame's key, with the connection's original tuple. toController reports false
-// if there is no such capture, or the rates of all ports and of the frame's port are exceeded.
+// toController captures the first maxLen bytes of frame i, with the changes of earlier actions, for each
+// capture of ControllerPort. note becomes Captured.Note. The record of a tracked frame also has
+// the frame's key, with the connection's original tuple. toController returns false if there is no such
+// capture, or if the frame exceeds the rate and its port's reserve.
 func (w *Worker) toController(i int, maxLen, note uint32) (shown bool) {
 	if !w.captures.controller {
 		return false
@@ -49,8 +49,8 @@ func (w *Worker) toController(i int, maxLen, note uint32) (shown bool) {
 	return shown
 }
 
-// mayControl reports whether the rate of all ports, or else the reserve of the frame's port, allows a
-// capture for the controller, and counts it.
+// mayControl takes a token for a capture for the controller: from the bucket of all ports, or else from the
+// reserve of the frame's input port. It returns false if both are empty.
 func (w *Worker) mayControl(f *packet.Frame) bool {
 	p := &w.ports[f.InPort%uint32(len(w.ports))]
 	return port.TakeToken(&w.controllerDue, w.now, controllerIntervalNS, controllerBurst) ||

@@ -11,11 +11,10 @@ import (
 	"weft/port"
 )
 
-// This file handles memory faults. If a guest truncates the file of its memory, the
-// worker's next access to this memory faults. The fault arrives as a panic
-// (debug.SetPanicOnFault). The worker detaches the port that it was serving, drops the
-// frames that it was forwarding, and continues with the other ports. Frames for the
-// detached port are dropped as DropNotAttached.
+// This file handles memory faults. If a guest truncates the file of its memory, the worker's next access
+// to the missing part raises SIGBUS, which Go turns into a panic (debug.SetPanicOnFault). The worker
+// detaches the port whose memory failed, drops the frames that it was forwarding, and continues with
+// the other ports. Later frames for the detached port are dropped as DropNotAttached.
 
 // addressed is a runtime error that names a memory address.
 type addressed interface {
@@ -23,7 +22,8 @@ type addressed interface {
 	Addr() uintptr
 }
 
-// recoverFault turns a memory fault of a port into the failure of the port.
+// recoverFault is deferred by passes. It turns a memory fault into the failure of the port that has caused
+// it. Other panics while the worker uses a queue are handled likewise.
 func (w *Worker) recoverFault() {
 	cause := recover()
 	if cause == nil {
@@ -34,12 +34,12 @@ func (w *Worker) recoverFault() {
 		panic(cause) // this is a bug of the worker, which no port has caused
 	}
 	w.abandon(blamed)
-	w.next = nil // the pass that set it has ended, and the queue may be the failed port's
+	w.next = nil // it may be a queue of the failed port
 	w.visited()
 	w.failPort(blamed, reason)
 }
 
-// blame returns the port whose queue caused the panic (0: none), and the reason.
+// blame returns the port whose queue was in use at the panic (0: none), and the reason for the operator.
 func (w *Worker) blame(cause any) (number uint32, reason string) {
 	fault, isFault := cause.(addressed)
 	switch {
@@ -55,14 +55,14 @@ func (w *Worker) blame(cause any) (number uint32, reason string) {
 	if isFault {
 		return number, fmt.Sprintf("its memory failed at %#x", fault.Addr())
 	}
-	// The panic is a bug of the worker, not a memory fault. It must not affect other
-	// ports.
+	// The panic is no memory fault but a bug of the worker. Frames of this port may have provoked it, so the
+	// worker gives up only this port.
 	fmt.Fprintf(os.Stderr, "port %d: %v\n%s", number, cause, debug.Stack())
 	return number, fmt.Sprintf("internal error: %v", cause)
 }
 
-// borrowed reports whether addr is in a span of the current batch. A span is a piece of a received frame in
-// the memory of the input port's guest or of the kernel, so a fault there is the input port's.
+// borrowed reports whether addr is in a span of the current batch. A span is a part of a received frame that
+// is still in the sender's memory: a guest's or the kernel's. So a fault at addr is the input port's.
 func (w *Worker) borrowed(addr uintptr) bool {
 	b := &w.batch
 	for i := range b.Frames[:b.N] {
@@ -75,9 +75,9 @@ func (w *Worker) borrowed(addr uintptr) bool {
 	return false
 }
 
-// abandon drops the unfinished frames of the batch after port number has failed. Frames
-// that wait to be sent to other ports stay, unless they are in the failed port's
-// memory.
+// abandon drops the unfinished frames of the batch after the port with this number has failed. Frames
+// that wait to be sent to other ports stay, unless the failed port is the batch's input port: then the
+// frames are in its memory.
 func (w *Worker) abandon(number uint32) {
 	if p := w.txInUse; p != nil {
 		if p.port != number {
@@ -117,8 +117,8 @@ func (w *Worker) abandon(number uint32) {
 	w.live = 0
 }
 
-// countTaken counts the frames that the transmit queue of port p had accepted when a
-// fault in another port's memory interrupted Send.
+// countTaken counts the frames that the transmit queue of port p had accepted before a fault in another
+// port's memory interrupted its Send. The next flush delivers these frames.
 func (w *Worker) countTaken(p *txPort) {
 	q, ok := p.tx.(port.TakingTx)
 	if !ok || !p.sending {

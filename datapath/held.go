@@ -16,12 +16,13 @@ const (
 	// template until its next hop is resolved. Further frames are dropped as
 	// DropHeldShare.
 	maxHeldPerTemplate = 128
-	// heldSweepNS is the interval at which the worker drops held frames that have
+	// heldSweepNS is the interval in nanoseconds at which the worker drops held frames that have
 	// expired.
 	heldSweepNS = 100_000_000
 )
 
-// heldPool lists the free held slots and counts the held frames. The worker owns it.
+// heldPool lists the free held slots and counts the held frames. The worker owns it. bySender has the
+// number of held frames of each sender (senderOf), byTemplate of each tunnel template.
 type heldPool struct {
 	free       []uint32
 	bySender   [conntrack.MaxSenders]uint16
@@ -51,9 +52,9 @@ func (p *heldPool) tally(h *HeldFrame, change int) {
 	}
 }
 
-// senderOf returns the index of the quota that a held frame uses: the quota of its
-// port, or of its VNI if the frame came through a tunnel. VNIs that are equal modulo
-// 1,024 share one quota.
+// senderOf returns the index of the quota that a held frame uses: the quota of its input port, or of its
+// VNI if the frame came through a tunnel. VNIs that are equal modulo 1,024 share one quota. t has the
+// tunnel words of the frame's key.
 func senderOf(inPort uint32, t *[flowtable.TunnelWords]uint64) uint32 {
 	if *t != [flowtable.TunnelWords]uint64{} {
 		return port.MaxPorts + uint32(t[0])%(conntrack.MaxSenders-port.MaxPorts)
@@ -61,10 +62,10 @@ func senderOf(inPort uint32, t *[flowtable.TunnelWords]uint64) uint32 {
 	return inPort % port.MaxPorts
 }
 
-// hold copies frame i into a held slot and returns the slot. A sender may hold at most
-// as many frames as there are free slots. One sender alone therefore gets at most half
-// of all slots, and two senders get at most a third each. tunnelAction is the tunnel action of a
-// frame that waits for a neighbour; zero for any other frame.
+// hold copies frame i into a held slot and returns the slot. A sender may have at most as many held
+// frames as there are free slots. So one sender alone gets at most half of all slots, and two senders
+// get at most a third each. tunnelAction is the tunnel action of a frame that waits for a neighbour;
+// zero for any other frame. If the frame cannot be held, reason is the drop reason.
 func (w *Worker) hold(i int, tunnelAction flowtable.Action) (slot uint32, reason packet.DropReason) {
 	p, f := &w.held, &w.batch.Frames[i]
 	length := f.Len()
@@ -97,8 +98,8 @@ func (w *Worker) hold(i int, tunnelAction flowtable.Action) (slot uint32, reason
 	return slot, packet.DropNone
 }
 
-// holdOwn copies a frame from the control process into a held slot. ok is false if no
-// slot is free.
+// holdOwn copies a frame that the control process has made into a held slot. ok is false if no slot is
+// free.
 func (w *Worker) holdOwn(inPort uint32, frame []byte) (slot uint32, ok bool) {
 	p := &w.held
 	if len(p.free) == 0 {
@@ -128,19 +129,19 @@ func (w *Worker) waiting(heldSlot uint32) *HeldFrame {
 	return &w.sh.Held[heldSlot]
 }
 
-// A reference (ref) identifies a held frame in its upcall and in the commands that
-// answer the upcall. The low heldSlotBits of a reference are the slot. The other bits
-// are the low bits of HeldFrame.Number. An answer that arrives after the frame has
-// expired therefore does not reach the next frame in the slot.
+// heldSlotBits is the number of low bits of a reference that are the slot. A reference (ref) identifies a
+// held frame in its upcall and in the commands that answer the upcall. Its other bits are the low bits
+// of HeldFrame.Number. So an answer that arrives after the frame has expired does not reach the next
+// frame in the slot.
 const heldSlotBits = 16
 
 func (w *Worker) refOf(slot uint32) uint32 { return w.sh.Held[slot].Number<<heldSlotBits | slot }
 
-// SlotOf returns the slot of a reference. Shared.Held has the slots.
+// SlotOf returns the slot of a reference to a held frame, an index of Shared.Held.
 func SlotOf(ref uint32) uint32 { return ref & (1<<heldSlotBits - 1) }
 
-// Waits reports whether the frame with reference ref still waits. The control process calls it.
-// A frame that expires at the same time may be missed.
+// Waits reports whether the frame with reference ref is still held. The control process calls it. The
+// worker may drop the frame as expired right after Waits has returned true.
 func (sh *Shared) Waits(ref uint32) bool {
 	slot := SlotOf(ref)
 	if slot >= uint32(len(sh.Held)) {
@@ -150,8 +151,8 @@ func (sh *Shared) Waits(ref uint32) bool {
 	return atomic.LoadUint32(&h.State) == HeldWaiting && atomic.LoadUint32(&h.Number)<<heldSlotBits|slot == ref
 }
 
-// answered returns the slot of reference ref, and the frame held there. The frame is
-// nil if it does not wait any more.
+// answered returns the slot of reference ref, and the frame held there. h is nil if the frame is no longer
+// held.
 func (w *Worker) answered(ref uint32) (slot uint32, h *HeldFrame) {
 	slot = SlotOf(ref)
 	if h = w.waiting(slot); h != nil && w.refOf(slot) != ref {
@@ -169,14 +170,15 @@ func (w *Worker) freeHeld(slot uint32) {
 	w.held.free = append(w.held.free, slot)
 }
 
-// consumeHeld frees the frame held in slot, which the control process has taken for itself.
+// consumeHeld frees the slot of a held frame that the control process has taken for itself. No drop counter
+// counts the frame.
 func (w *Worker) consumeHeld(slot uint32) {
 	w.captureHeldDrop(slot, packet.Consumed)
 	w.freeHeld(slot)
 }
 
-// dropHeld drops the frame held in slot. A frame that waits for a neighbour counts at its
-// tunnel, because other outputs may have sent their copies.
+// dropHeld drops the frame held in a slot. The port of the tunnel counts the drop if the frame waits for a
+// neighbour, because other outputs may have sent their copies. Otherwise the input port counts it.
 func (w *Worker) dropHeld(slot uint32, reason packet.DropReason) {
 	w.captureHeldDrop(slot, reason)
 	h := &w.sh.Held[slot]
@@ -189,7 +191,8 @@ func (w *Worker) dropHeld(slot uint32, reason packet.DropReason) {
 	w.freeHeld(slot)
 }
 
-// resume adds the frame held in slot to the worker's batch, which must have room.
+// resume adds the frame held in a slot, with its tunnel and tracking state, to the worker's batch, which
+// must not be full.
 func (w *Worker) resume(slot uint32, h *HeldFrame) {
 	b := &w.batch
 	i := b.N
@@ -217,8 +220,9 @@ func (w *Worker) resume(slot uint32, h *HeldFrame) {
 	}
 }
 
-// checkOffload checks the unfinished offload of a frame whose key was just extracted. A held
-// frame gets back the offsets of headers behind a pushed header of MPLS or PBB.
+// checkOffload checks the unfinished offload of a frame whose key was just extracted. If actions had pushed
+// a header of MPLS or PBB on a held frame, extraction finds no IP header behind it. checkOffload then
+// restores the offsets that the slot has kept.
 func (w *Worker) checkOffload(f *packet.Frame) packet.DropReason {
 	if f.Held != 0 && f.L3 == 0 {
 		if h := &w.sh.Held[f.Held-1]; h.L3 != 0 {
@@ -229,7 +233,7 @@ func (w *Worker) checkOffload(f *packet.Frame) packet.DropReason {
 	return w.batch.CheckOffload(f)
 }
 
-// freeResumed frees the slots of the frames that were resumed in this batch.
+// freeResumed frees the held slots of the frames in this batch.
 func (w *Worker) freeResumed() {
 	for i := range w.batch.Frames[:w.batch.N] {
 		if f := &w.batch.Frames[i]; f.Held != 0 {
@@ -239,7 +243,8 @@ func (w *Worker) freeResumed() {
 	}
 }
 
-// sweepHeld drops the frames that were held for longer than heldTimeoutNS.
+// sweepHeld drops the frames that were held for longer than heldTimeoutNS. It looks for them every
+// heldSweepNS.
 func (w *Worker) sweepHeld() {
 	if w.held.count == 0 || w.now-w.sweptHeld < heldSweepNS {
 		return

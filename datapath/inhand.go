@@ -8,15 +8,15 @@ import (
 	"weft/port"
 )
 
-// InHand records the worker's current activity, so that a watchdog can detect a stuck
-// worker. It fills one cache line. The worker writes it with plain stores. The control
+// InHand records the worker's current activity, so that control's watchdog can detect a hung worker and the
+// port that it serves. It fills one cache line. The worker writes it with plain stores. The control
 // process may read it at any time.
 type InHand struct {
-	// Visit has the bits of a value of the type Visit: the receive queue that the worker polls. It changes
-	// with every poll, so that a long pass over many queues does not look stuck.
+	// Visit has the bits of a value of the type Visit, which says what receive queue the worker polls. It
+	// changes with every poll, so a long pass over many queues does not look like a hung worker.
 	Visit uint64
-	// Sending has the bits of a value of the type Sending: the transmit queue that the worker uses, and for
-	// what; 0: it uses none.
+	// Sending has the bits of a value of the type Sending, which says what transmit queue the worker uses,
+	// and for which operation; 0: it uses none.
 	Sending uint64
 	// Asleep is 1 while the worker sleeps, for at most MaxSleepNS.
 	Asleep uint64
@@ -66,7 +66,8 @@ func (s Sending) Queue() int { return int(s>>16) & 0xffff }
 
 var _ [1<<16 - port.MaxPorts]struct{} // A port number fits into 16 bits.
 
-// visit records that the worker polls receive queue q.
+// visit records that the worker now uses receive queue q, for the watchdog and for the blame after a memory
+// fault.
 func (w *Worker) visit(q *rxQueue) {
 	w.rxInUse = q
 	w.visits++
@@ -78,7 +79,8 @@ func (w *Worker) visited() {
 	w.sh.InHand.Visit = w.visits << 32
 }
 
-// useTx locks the transmit queue of port p for an operation. leaveTx unlocks it.
+// useTx records that the worker uses the transmit queue of port p, and locks the queue if workers share it.
+// The operation is flushing, or 0 for a Send. leaveTx ends the use.
 func (w *Worker) useTx(p *txPort, operation Sending) {
 	on := Sending(p.number)<<16 | Sending(p.port)
 	if p.lock != nil {

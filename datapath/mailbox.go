@@ -17,9 +17,8 @@ type PortQueues struct {
 	Port uint32 // datapath port number
 	// Rx has the receive queues that only this worker uses. It may be empty.
 	Rx []port.Rx
-	// RxNumbers are the numbers of the queues in Rx among the device's receive
-	// queues; nil: 0, 1 and so on. TxNumber is the number of Tx among the device's
-	// transmit queues.
+	// RxNumbers has, for each queue in Rx, its number among all receive queues of the device; nil: 0, 1
+	// and so on. TxNumber is the number of Tx among the device's transmit queues.
 	RxNumbers []uint16
 	TxNumber  uint16
 	// Tx is the port's transmit queue; nil: none. Lock guards Tx if several workers
@@ -32,10 +31,10 @@ type PortQueues struct {
 
 // mailbox has the requests of other goroutines to the worker.
 type mailbox struct {
-	mail     atomic.Pointer[mail] // pairs with takeMail
+	mail     atomic.Pointer[mail] // present request; nil: none. Its store in post pairs with takeMail.
 	mailing  sync.Mutex           // serializes calls of post
-	stopping atomic.Bool
-	ended    chan struct{} // closed once Run has returned
+	stopping atomic.Bool          // Stop was called
+	ended    chan struct{}        // closed once Run has returned
 }
 
 // mail is a request to the worker. The worker executes it between two passes.
@@ -43,11 +42,12 @@ type mail struct {
 	add    *PortQueues // queues to add; nil: remove the port with the number in remove
 	remove uint32
 	err    error
-	read   atomic.Bool // err is set; pairs with post
+	read   atomic.Bool // the worker has executed the request and set err; pairs with the load in post
 }
 
-// AddPort adds queues to the worker and returns when the worker uses them. Run must
-// be running or about to start. After an error the worker uses none of the queues.
+// AddPort adds the queues of a port to the worker, and returns when the worker uses them. Run must be
+// running or about to start. After an error the worker uses none of the queues. It is an error if
+// the worker already has the port.
 func (w *Worker) AddPort(q PortQueues) error {
 	if q.Port == 0 || q.Port >= port.MaxPorts {
 		return fmt.Errorf("port %d: expected 1 to %d", q.Port, port.MaxPorts-1)
@@ -63,12 +63,13 @@ func (w *Worker) RemovePort(number uint32) {
 	}
 }
 
-// Settle waits until the worker has begun another pass. It returns false if Run has
-// ended.
+// Settle waits until the worker has begun another pass, so that everything that the worker did in earlier
+// passes is complete. It returns false if Run has ended.
 func (w *Worker) Settle() bool { return w.post(&mail{remove: 0}) == nil }
 
-// post sends the worker a request and waits until it is executed. It polls, because the
-// worker would need a system call to wake up this goroutine.
+// post sends the worker a request and waits until it is executed. It polls for the result, because the
+// worker would need a system call to wake up this goroutine. The result is the request's error, or an
+// error if Run has ended.
 func (w *Worker) post(m *mail) error {
 	w.mailing.Lock()
 	defer w.mailing.Unlock()
@@ -92,7 +93,7 @@ func (w *Worker) takeMail() {
 	if m.add != nil {
 		m.err = w.addPort(m.add)
 	} else {
-		w.flushOwed(w.turn) // flushes postponed in earlier passes
+		w.flushOwed(w.turn) // executes the flushes that earlier passes have postponed
 		w.releaseAllQueues()
 		w.detach(m.remove)
 		w.forgetFault(m.remove)

@@ -13,15 +13,13 @@ import (
 	"weft/tunnel"
 )
 
-// This file defines the messages between the control process and a worker. Commands go
-// to the worker, upcalls come from it. Each is one message of a shared ring: a 32-bit
-// operation, a 32-bit argument, and a body, all little endian. The Append functions
-// append an encoded message to the caller's buffer. The worker decodes messages in
-// place.
+// This file defines the messages between the control process and a worker. Commands go to the worker,
+// upcalls come from it. Each is one message of a shared ring: a 32-bit operation, a 32-bit argument
+// (Arg in the comments below), and a body, all little endian. The Append functions append an encoded
+// message to the caller's buffer. The worker decodes messages in place.
 //
-// Publish returns the number of messages written so far. When the ring's Done count
-// reaches the number that Publish returned for a command, the command has been
-// executed.
+// Publish of the command ring returns the number of messages written so far. The worker has executed
+// a command when the ring's Done count has reached the number that Publish returned for the command.
 
 // CommandOp is the operation that a command requests.
 type CommandOp uint32
@@ -34,14 +32,15 @@ const (
 	// CmdRemove removes the megaflow in slot Arg. The megaflow's statistics stay
 	// readable until the slot is used again.
 	CmdRemove
-	// CmdRetry looks up the held frame with reference Arg again and executes its actions.
+	// CmdRetry looks up the held frame with reference Arg again and executes its actions. For a frame that
+	// waits for a neighbour, it executes only HeldFrame.Then, without a look-up.
 	CmdRetry
 	// CmdExecute executes the actions in the body on the held frame with reference Arg,
 	// without a look-up. The frame does not count in the statistics of any flow.
 	CmdExecute
-	// CmdDropHeld drops the held frame with reference Arg. The body is a 32-bit
-	// packet.DropReason. With packet.Consumed, the control process has taken the frame for
-	// itself, and no counter of drops counts it.
+	// CmdDropHeld drops the held frame with reference Arg. The body is a 32-bit packet.DropReason. The
+	// reason packet.Consumed means that the control process has taken the frame for itself: no drop
+	// counter counts it.
 	CmdDropHeld
 	// CmdTemplate replaces tunnel template Arg by the template in the body.
 	CmdTemplate
@@ -53,17 +52,18 @@ const (
 	// the frame had been received on port Arg. The body is the number of actions (32
 	// bits), the actions, and the frame.
 	CmdInject
-	// CmdCapture sets capture Arg. Body: Capture.
+	// CmdCapture sets capture Arg and clears its counters. The body is a Capture.
 	CmdCapture
 	// CmdEndConnections ends tracked connections. The body is a list of at most
 	// MaxEnds conntrack.Ref values, each a number and a generation of 32 bits. A
 	// connection whose generation has changed meanwhile stays.
 	CmdEndConnections
-	// CmdMeter sets meter Arg and fills its token bucket. The body is cost, depth,
-	// frames.
+	// CmdMeter sets meter Arg, fills its token bucket and clears its counts. The body is the fields Cost,
+	// Depth and Frames of a Meter.
 	CmdMeter
-	// CmdHold with Arg 1 stops the receive queues; with Arg 0 it starts them again. At
-	// start-up, no frame is received until every output port is attached.
+	// CmdHold stops the receive queues if Arg is 1, and starts them again if Arg is 0. While an engine
+	// starts, control stops the queues until all ports are attached, because a frame for a missing output
+	// would be dropped.
 	CmdHold
 	// CmdBFD begins, changes or ends BFD session Arg. The body is a BFDSet. Only the
 	// worker with Config.Sweeps gets it.
@@ -115,7 +115,7 @@ func AppendInstall(buf []byte, slot uint32, key, mask *flowtable.Key, actions []
 	return appendActions(buf, actions)
 }
 
-// AppendExecute encodes CmdExecute.
+// AppendExecute appends an encoded CmdExecute. "held" is the reference of the held frame.
 func AppendExecute(buf []byte, held uint32, actions []flowtable.Action) []byte {
 	return appendActions(appendHeader(buf, uint32(CmdExecute), held), actions)
 }
@@ -128,17 +128,17 @@ func AppendInject(buf []byte, inPort uint32, actions []flowtable.Action, frame [
 	return append(appendActions(buf, actions), frame...)
 }
 
-// AppendDropHeld encodes CmdDropHeld.
+// AppendDropHeld appends an encoded CmdDropHeld. "held" is the reference of the held frame.
 func AppendDropHeld(buf []byte, held uint32, reason packet.DropReason) []byte {
 	return binary.LittleEndian.AppendUint32(appendHeader(buf, uint32(CmdDropHeld), held), uint32(reason))
 }
 
-// AppendTemplate encodes CmdTemplate.
+// AppendTemplate appends an encoded CmdTemplate for the template with this index.
 func AppendTemplate(buf []byte, index uint32, t *tunnel.Template) []byte {
 	return t.AppendTo(appendHeader(buf, uint32(CmdTemplate), index))
 }
 
-// AppendTermination appends an encoded CmdTermination.
+// AppendTermination appends an encoded CmdTermination for the table entry with this index.
 func AppendTermination(buf []byte, index uint32, t *tunnel.Termination) []byte {
 	return t.AppendTo(appendHeader(buf, uint32(CmdTermination), index))
 }
@@ -147,7 +147,7 @@ func AppendTermination(buf []byte, index uint32, t *tunnel.Termination) []byte {
 // the time that the command takes.
 const MaxEnds = 64
 
-// AppendEndConnections appends an encoded CmdEndConnections.
+// AppendEndConnections appends an encoded CmdEndConnections. It accepts at most MaxEnds connections.
 func AppendEndConnections(buf []byte, refs []conntrack.Ref) []byte {
 	buf = appendHeader(buf, uint32(CmdEndConnections), 0)
 	for _, r := range refs {
@@ -160,9 +160,9 @@ func AppendEndConnections(buf []byte, refs []conntrack.Ref) []byte {
 // Upcall is a decoded upcall.
 type Upcall struct {
 	Op       UpcallOp
-	Arg      uint32
+	Arg      uint32        // argument; its meaning depends on Op
 	Key      flowtable.Key // key of the frame; only for UpMiss
-	Options  []byte        // raw Geneve options of the frame, which the receiver owns; nil: none; only for UpMiss
+	Options  []byte        // raw Geneve options of the frame, owned by the caller; nil: none; only for UpMiss
 	Template uint32        // index of the tunnel template, set only in UpNeighbour
 	Reason   string        // reason of the fault; only for UpFault
 }
@@ -179,13 +179,13 @@ func MissedBy(msg []byte) (sender uint32, ok bool) {
 	return senderOf(uint32(binary.LittleEndian.Uint64(body[8*flowtable.WPort:])>>32), &tunnel), true
 }
 
-// missLength reports whether the body of an UpMiss may have n bytes.
+// missLength reports whether n is a possible length in bytes of an UpMiss body.
 func missLength(n int) bool {
 	n -= 8 * flowtable.KeyWords
 	return n >= 0 && n <= flowtable.MaxTunOptions && n%4 == 0
 }
 
-// Answered changes an UpMiss that is still in the ring to UpAnswered.
+// Answered changes an UpMiss that is still in the ring to UpAnswered. The control process calls it.
 func Answered(msg []byte) { binary.LittleEndian.PutUint32(msg, uint32(UpAnswered)) }
 
 // ParseUpcall decodes one message of the upcall ring. Only the control process calls
@@ -238,7 +238,8 @@ func appendActions(buf []byte, actions []flowtable.Action) []byte {
 	return buf
 }
 
-// readActions decodes actions into dst, and allocates only if dst is too small.
+// readActions decodes the actions in body into dst, whose old elements it overwrites. It allocates only if
+// the capacity of dst is too small.
 func readActions(body []byte, dst []flowtable.Action) []flowtable.Action {
 	dst = dst[:0]
 	for ; len(body) >= actionBytes; body = body[actionBytes:] {

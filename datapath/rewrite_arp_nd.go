@@ -7,9 +7,8 @@ import (
 	"weft/packet"
 )
 
-// rewriteARPND executes an action that changes a field of ARP, neighbour discovery or
-// ICMP, or the IPv6 flow label. lowerHalf is the lower half of the address, for an action
-// that sets an IPv6 address.
+// rewriteARPND executes an action that changes a field of ARP, neighbour discovery or ICMP, or the IPv6
+// flow label. lowerHalf is the lower half of the address if the action is OpSetNDTarget.
 func rewriteARPND(f *packet.Frame, a *flowtable.Action, lowerHalf uint64) {
 	switch a.Op {
 	case flowtable.OpSetARPOp:

@@ -11,31 +11,32 @@ import (
 )
 
 const (
-	// SamplePort is the port of captures of sampled frames. No port has this number.
+	// SamplePort is the value of Capture.Port that selects sampled frames. No port has this number.
 	SamplePort = 0xfff0
-	// sampleIntervalNS is the average time between two frames that a worker samples. sampleBurst is the
-	// number of frames that it may sample at once. Frames beyond this rate are not sampled, and counted
-	// as SamplesRefused.
+	// sampleIntervalNS is the shortest average time between two frames that a worker samples. sampleBurst
+	// is the number of frames that it may sample at once. Frames beyond this rate are not sampled, and
+	// counted as Counters.SamplesRefused.
 	sampleIntervalNS = 20_000
 	sampleBurst      = 1_000
-	// sampleReserveNS is the average time between two frames of one port that the worker samples even if
-	// other ports have used up the rate, and sampleReserve is the number of such frames at once.
+	// The worker samples some frames of each port even if other ports have used up the rate.
+	// sampleReserveNS is the shortest average time between two such frames of one port, and sampleReserve is
+	// the number of them at once.
 	sampleReserveNS = sampleIntervalNS * port.MaxPorts
 	sampleReserve   = 8
 )
 
-// Sampled is what a record of SamplePort has besides the frame.
+// Sampled has the data about a sampled frame that control needs for its exporter.
 type Sampled struct {
 	flowtable.SampleTag
-	Probability uint32 // with which the frame was chosen, of 2^32-1
-	// Domain and Point are the observation of the action sample.
+	Probability uint32 // probability with which the frame was chosen, times 2^32-1
+	// Domain and Point are the IPFIX observation domain and point in OpenFlow's action "sample".
 	Domain, Point uint32
 }
 
 // sampledBytes is the size of a Sampled in a record: the tag, the observation and the probability.
 const sampledBytes = 8 + 8 + 4
 
-// sampleSight is the part of a sight that only a sampled frame has.
+// sampleSight is the part of a sight (capture.go) that only a sampled frame has.
 type sampleSight struct {
 	action      *flowtable.Action // nil: the frame is not sampled
 	observation uint64
@@ -53,9 +54,9 @@ func readSampled(b []byte) Sampled {
 		Domain: uint32(observation >> 32), Point: uint32(observation)}
 }
 
-// sampleRun executes the OpSample actions at the start of a list for a run of frames. It returns
-// the number of list elements that it has executed. A fragment whose datagram is complete was
-// sampled when it arrived.
+// sampleRun executes the OpSample actions at the start of an action list on the live frames from index
+// "first" to end-1. It returns the number of list elements that it has executed. It skips fragments of
+// complete datagrams, which were sampled when they arrived.
 func (w *Worker) sampleRun(first, end int, actions []flowtable.Action) (count int) {
 	for ; count < len(actions) && actions[count].Op == flowtable.OpSample; count++ {
 		for i := first; i < end; i++ {
@@ -67,8 +68,9 @@ func (w *Worker) sampleRun(first, end int, actions []flowtable.Action) (count in
 	return count
 }
 
-// sample captures the first bytes of frame i for each capture of SamplePort, if the dice say so.
-// observation is that of the action sample.
+// sample executes the OpSample a on frame i: if a random number chooses the frame, it captures the frame's
+// first bytes for each capture of SamplePort. observation has the domain and the point, see
+// flowtable.OpObserve.
 func (w *Worker) sample(i int, a *flowtable.Action, observation uint64) {
 	if !w.captures.sampling || a.U32 != 1<<32-1 && uint32(w.dice.Uint64()>>32) >= a.U32 {
 		return
@@ -90,8 +92,8 @@ func (w *Worker) sample(i int, a *flowtable.Action, observation uint64) {
 	}
 }
 
-// maySample reports whether the rate of all ports, or else the reserve of the frame's port, allows
-// a sample, and counts it.
+// maySample takes a token for a sample: from the bucket of all ports, or else from the reserve of the
+// frame's input port. It returns false if both are empty.
 func (w *Worker) maySample(f *packet.Frame) bool {
 	p := &w.ports[f.InPort%uint32(len(w.ports))]
 	return port.TakeToken(&w.sampleDue, w.now, sampleIntervalNS, sampleBurst) ||

@@ -12,8 +12,8 @@ import (
 	"weft/tunnel"
 )
 
-// Sizes has the sizes of one worker's shared memory. The control process chooses them
-// at its start, equal for all workers. The control process and the engine both compute
+// Sizes has the sizes of the tables and rings in one worker's shared memory. The control process
+// chooses them at its start, equal for all workers. The control process and the engine both compute
 // the layout of the memory from them.
 type Sizes struct {
 	Cache flowtable.Sizes `json:"cache"`
@@ -29,8 +29,8 @@ type Sizes struct {
 	Templates int `json:"templates"`
 }
 
-// DefaultSizes are the sizes for a small machine. The kernel allocates
-// pages only when they are first used.
+// DefaultSizes are the sizes for a small machine. Unused memory costs nothing, because the kernel
+// allocates pages only when they are first used.
 var DefaultSizes = Sizes{
 	Cache:       flowtable.DefaultSizes,
 	Held:        2048,
@@ -39,8 +39,8 @@ var DefaultSizes = Sizes{
 	Templates:   16384,
 }
 
-// HeldBytes is the size of a held slot in bytes, enough for the longest frame. The
-// slot freed last is used first, so that few slots occupy physical memory.
+// HeldBytes is the size of a held slot in bytes, enough for the longest frame. The worker reuses the
+// slot that it has freed last, so that few slots occupy physical memory.
 const HeldBytes = (packet.MaxFrameLen + 63) &^ 63
 
 // Shared is the memory that one worker shares with the control process: the worker's
@@ -53,8 +53,9 @@ type Shared struct {
 	// InHand is written by the worker. The control process reads it at any time.
 	InHand *InHand
 	Ports  []PortCounters // counters of each port; index: datapath port number
-	// SpentNS is the time in nanoseconds that the worker spent on the frames of each port since
-	// it got the port; index: datapath port number. Written by the worker.
+	// SpentNS is the time in nanoseconds that the worker has spent on each port since it got the port;
+	// index: datapath port number. The time of a slow copy counts for the receiver. The worker writes
+	// it. Without measurements (account.go), it is an estimate by the number of frames.
 	SpentNS []uint64
 	// Commands is the ring from the control process to the worker. Upcalls is the
 	// ring in the opposite direction.
@@ -63,20 +64,20 @@ type Shared struct {
 	// Cache belongs to the worker. The control process reads its statistics and,
 	// after a restart, its megaflows.
 	Cache flowtable.Memory
-	// Held has the held frames. They belong to the worker. The control process may read
-	// the slot of a frame from the frame's upcall until it has sent its answer.
+	// Held has the held frames. They belong to the worker. The control process may read the slot of a
+	// frame from the time of the frame's upcall until it sends its answer.
 	Held      []HeldFrame
 	HeldBytes []byte // bytes of the held frames, HeldBytes for each slot
-	// HeldOptions has the Geneve options with which a held frame arrived, if word WTunOpts
-	// of its key is not 0; index: slot.
+	// HeldOptions has the Geneve options with which a held frame arrived; index: slot. An entry is valid
+	// if the word WTunOpts of the frame's key is not 0.
 	HeldOptions []flowtable.TunOptions
-	// HeldFields has the Geneve options with which a frame that waits for a neighbour will
-	// be sent, see HeldFrame.Then; index: slot.
+	// HeldFields has the Geneve options with which a frame that waits for a neighbour will be sent; index:
+	// slot. An entry is valid if HeldFrame.Then is an OpTunnel.
 	HeldFields []flowtable.TunOptions
-	// Templates belong to the worker; commands change them.
+	// Templates belong to the worker, which changes them by CmdTemplate; index: template.
 	Templates []tunnel.Template
-	// Meters belong to the worker; the control process reads their counts. The field
-	// Due is used only in the first worker's meters, which all workers share.
+	// Meters belong to the worker; the control process reads their counts. All workers share the field
+	// Due of the first worker's meters. Due of the other workers' meters is unused.
 	Meters []Meter
 	// CaptureCounters are the counters of the captures; the index is the capture. Captures is
 	// the ring of captured frames. The worker writes both, and the control process reads them.
@@ -137,29 +138,30 @@ type Counters struct {
 	// Drops counts dropped frames by reason, over all ports. A frame with several
 	// outputs counts once for each output that could not send the frame.
 	Drops [packet.DropReasons]uint64
-	// CommandsRefused counts invalid commands, such as a command for an expired held
-	// frame. InstallsRefused counts megaflows for which the cache had no room.
+	// CommandsRefused counts invalid commands, such as a command for an expired held frame.
+	// InstallsRefused counts megaflows that the cache has refused, see flowtable.InstallResult.
 	CommandsRefused uint64
 	InstallsRefused uint64
-	Batches         uint64 // batches received with at least one frame
-	// Gaps counts passes by the time since the previous pass, without sleep. The
-	// index is the result of GapBucket.
+	Batches         uint64 // batches received, each with at least one frame
+	// Gaps counts passes by the time since the beginning of the previous pass, without sleep. The index is
+	// the result of GapBucket.
 	Gaps [GapBuckets]uint64
 	// ParkedQueues is the number of receive queues that the worker does not visit now. Unlike
 	// the other fields, it does not grow.
 	ParkedQueues uint64
-	// OffloadedFrames is the part of Frames that the kernel forwarded (package offload).
+	// OffloadedFrames counts frames that the kernel has forwarded (package offload). Frames and
+	// MegaflowHits count them, too.
 	OffloadedFrames uint64
-	// Samples counts the frames that OpSample has chosen and copied. SamplesRefused counts those that it has
-	// chosen beyond the rate.
+	// Samples counts the frames that OpSample has chosen and copied. SamplesRefused counts the chosen frames
+	// that were not copied, because they exceeded the rate limit.
 	Samples, SamplesRefused uint64
 }
 
-// GapBuckets is the number of buckets of Gaps: two for each power of two, up to 2 s.
+// GapBuckets is the number of buckets of Counters.Gaps: two for each power of two, up to 2 s.
 const GapBuckets = 64
 
-// GapBucket returns the bucket of Gaps for a gap of ns nanoseconds. The last bucket
-// also counts all longer gaps.
+// GapBucket returns the bucket of Counters.Gaps for a gap of ns nanoseconds. The last bucket also counts
+// all longer gaps.
 func GapBucket(ns uint64) int {
 	n := bits.Len64(ns)
 	return min(2*n+int(ns>>(max(n, 2)-2)&1), GapBuckets-1)
@@ -203,8 +205,8 @@ type HeldFrame struct {
 	ThenMeta uint64
 	// Offload is the frame's unfinished offload.
 	Offload packet.Offload
-	// L3, L4 and Proto are the fields of a packet.Frame with packet.FrameHidden, because
-	// extraction does not find its headers again; L3 0: another frame.
+	// L3, L4 and Proto are fields of the held packet.Frame. They are set only if the frame has
+	// packet.FrameHidden, because extraction will not find its IP header again. Otherwise L3 is 0.
 	L3, L4 uint16
 	Proto  uint8
 	_      [3]byte

@@ -16,41 +16,40 @@ const (
 	// maxReadUnasked is the largest number of taps and sockets that a worker reads
 	// without calling epoll first. Reading an empty one costs a system call each.
 	maxReadUnasked = 4
-	// uncountedEveryNS is the interval in nanoseconds at which a worker asks epoll for
-	// frames that its counted queues have not counted.
+	// uncountedEveryNS is the interval in nanoseconds at which a worker asks epoll about its counted
+	// queues, because their counts miss a few frames (port.Counted).
 	uncountedEveryNS = 100_000
-	// maxSleepMS is the longest sleep in milliseconds. It makes sure that the heartbeat
-	// continues. noWaitFDSleepMS is the longest sleep if some queue cannot wake the
-	// worker up.
+	// maxSleepMS is the longest sleep in milliseconds. It is finite, because the worker must go on
+	// writing its heartbeat. noWaitFDSleepMS is the longest sleep if some queue cannot wake the worker up.
 	maxSleepMS      = 500
 	noWaitFDSleepMS = 1
-	// answerSpinNS is the shortest time in nanoseconds for which a worker with held
-	// frames polls before it sleeps. Control answers 32 misses in about 60 µs. If the
-	// worker sleeps meanwhile, control wakes it through its eventfd for each such batch:
-	// 8 µs on a virtual machine whose other core halts.
+	// answerSpinNS is the shortest time in nanoseconds for which a worker with held frames polls
+	// before it sleeps. Control answers 32 misses in about 60 µs. If the worker sleeps in this time,
+	// control has to wake it up through its eventfd. This costs control 8 µs for each batch of answers,
+	// on a virtual machine whose idle cores halt.
 	answerSpinNS = 250_000
-	// spinGrowth multiplies the polling time after a sleep that was shorter than the
-	// product. The next frame is then likely to come so soon that a sleep costs more than it
-	// saves: on a virtual machine, the wake-up of a halted core takes about 40 µs
-	// (docs/decisions/0046). KVM extends its polling for halted guests likewise
+	// spinGrowth is the factor by which the polling time grows after a short sleep. A sleep is short if
+	// this longer polling time would have replaced it. The next frame is then likely to come so
+	// soon that a sleep costs more than it saves: on a virtual machine, the wake-up of a halted core
+	// takes about 40 µs (docs/decisions/0046). KVM extends its polling for halted guests likewise
 	// (halt_poll_ns_grow).
 	spinGrowth = 4
-	// bulkBytes is the greatest length in bytes of a batch that counts as part of a round
-	// trip of small frames. In bulk traffic, polling for longer takes time from the guests
-	// that share the core.
+	// bulkBytes is the length in bytes above which a batch counts as bulk traffic. The polling time does not
+	// grow after bulk traffic, because longer polling takes time from the guests that share the core. A
+	// batch of at most bulkBytes may be part of a round trip of small frames.
 	bulkBytes = 2048
 	// commandTag marks epoll events of the command eventfd. Other events carry a
 	// queue's slot.
 	commandTag = -1
 )
 
-// waiter is the epoll set of a worker. It is level-triggered, except for queues whose
-// field edge is set.
+// waiter is the epoll set of a worker: its command eventfd and the WaitFDs of its queues. It is
+// level-triggered, except for queues whose field edge is set.
 type waiter struct {
-	set       int
-	command   int
+	set       int    // epoll descriptor, which the waiter owns; -1: closed
+	command   int    // Config.CommandEvent
 	nextReady uint64 // time of the next poll of taps and sockets
-	nextAsk   uint64 // time of the next poll for frames that are not counted
+	nextAsk   uint64 // time of the next question to epoll about counted queues
 	short     bool   // the last sleep was short and no bulk came before it, see spinGrowth
 	bulk      bool   // a batch since the last sleep had more than bulkBytes
 	events    [64]unix.EpollEvent
@@ -97,8 +96,8 @@ func (p *waiter) forget(q *rxQueue) {
 	}
 }
 
-// findReady sets ready in the awake polled queues that may have frames. Queues that count their
-// frames need no system call for this. A busy worker looks at the others every
+// findReady sets the field ready of the awake polled queues that may have frames. Counted queues need no
+// system call for this. For the other queues, a busy worker makes the system calls only every
 // readyEveryNS.
 func (w *Worker) findReady() {
 	if w.queues.polled == 0 {
@@ -123,8 +122,8 @@ func (w *Worker) findReady() {
 	}
 }
 
-// findCounted sets ready in the queues that have counted frames. Every uncountedEveryNS it
-// asks epoll, because the count is only a hint.
+// findCounted sets the field ready of the counted queues in which frames wait. Every uncountedEveryNS
+// it also asks epoll, because the counts miss a few frames.
 func (w *Worker) findCounted() {
 	for at := range w.queues.awake {
 		if q := w.queues.queue(at); q.counted != nil && q.counted.Waits() {
@@ -137,7 +136,8 @@ func (w *Worker) findCounted() {
 	}
 }
 
-// askEpoll handles the events that the epoll set has now.
+// askEpoll handles the present events of the epoll set without waiting. It disarms the parked queues that
+// become awake, because the worker polls them from now on.
 func (w *Worker) askEpoll() {
 	w.parking.postpone(w)
 	woken := w.queues.awake
@@ -154,8 +154,8 @@ func (w *Worker) disarm(q *rxQueue) {
 	q.rx.Disarm()
 }
 
-// poll calls epoll_wait with a timeout in milliseconds and returns the number of
-// events.
+// poll calls epoll_wait with a timeout in milliseconds and returns the number of events, which are in
+// w.waiter.events.
 func (w *Worker) poll(timeoutMS int) int {
 	n, err := unix.EpollWait(w.waiter.set, w.waiter.events[:], timeoutMS)
 	w.sh.Counters.Syscalls++
@@ -165,9 +165,10 @@ func (w *Worker) poll(timeoutMS int) int {
 	return n
 }
 
-// take handles the first n events in w.waiter.events. It marks the queues of all these events as ready
-// before it calls Woken on any of them. A memory fault in Woken ends take, and epoll reports an
-// edge-triggered event only once. So a fault of one queue loses no event of another.
+// take handles the first n events in w.waiter.events. It first marks the queues of all these events as
+// ready and awake, and only then calls Woken of the queues. In this order, no queue loses an event if
+// Woken of another one meets a memory fault, which ends take: epoll reports an edge-triggered event
+// only once.
 func (w *Worker) take(n int) {
 	for i := range w.waiter.events[:n] {
 		tag := w.waiter.events[i].Fd
@@ -193,8 +194,9 @@ func (w *Worker) take(n int) {
 	}
 }
 
-// spinNS returns the time in nanoseconds for which the worker polls empty queues before
-// it sleeps. It is spinGrowth times as long after a short sleep among small frames.
+// spinNS returns the time in nanoseconds for which the worker polls empty queues before it sleeps. It is
+// Config.SpinUS, spinGrowth times as long after a short sleep without bulk traffic, and at least
+// answerSpinNS while frames are held.
 func (w *Worker) spinNS() uint64 {
 	spin := uint64(w.config.SpinUS) * 1000
 	if w.waiter.short {
@@ -237,7 +239,7 @@ func (w *Worker) sleep() {
 	}
 }
 
-// armAll requests a wake-up from every awake queue. It reports false if a queue has frames.
+// armAll requests a wake-up from every awake queue. It stops and returns false if a queue has frames.
 func (w *Worker) armAll() bool {
 	for at := range w.queues.awake {
 		q := w.queues.queue(at)
@@ -260,7 +262,7 @@ func (w *Worker) sleepMS() int {
 	return w.idleMS()
 }
 
-// idleMS returns the time in milliseconds that the worker may sleep if nothing is due.
+// idleMS returns the longest sleep in milliseconds, without regard to BFD sessions.
 func (w *Worker) idleMS() int {
 	switch {
 	case w.queues.withoutWaitFD > 0:

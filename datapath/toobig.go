@@ -10,11 +10,10 @@ import (
 	"weft/port"
 )
 
-// This file answers frames that are too long for their tunnel. The answer is ICMP
-// "fragmentation needed" (RFC 792, RFC 1191) or ICMPv6 "packet too big" (RFC 4443
-// section 3.2). It has the MTU of the tunnel. Its source address is the destination of
-// the frame, because the switch has no address in the overlay (compare
-// skb_tunnel_check_pmtu in Linux).
+// This file answers frames that are too long for their tunnel. The answer is ICMP "fragmentation
+// needed" (RFC 792, RFC 1191) or ICMPv6 "packet too big" (RFC 4443 section 3.2). It tells the sender the
+// MTU of the tunnel. Its source address is the destination of the frame, because the switch has no
+// address in the overlay network (compare skb_tunnel_check_pmtu in Linux).
 //
 // The answer must quote the headers as the sender wrote them, but actions may have
 // changed them. So addresses, ports, tags, TOS and TTL are taken from the key, which
@@ -27,9 +26,9 @@ const (
 	// answer.
 	answerEveryNS = 1_000_000
 	answerBurst   = 50
-	// maxQuote is the largest number of bytes quoted from the IP header on. The quote
-	// must fit into a frame's header buffer, together with the answer's own headers.
-	// RFC 792 demands the IP header and 8 bytes.
+	// maxQuote is the largest number of bytes of the frame, from its IP header on, that an answer quotes.
+	// The quote must fit into a frame's header buffer, together with the answer's own headers.
+	// RFC 792 demands at least the IP header and 8 bytes.
 	maxQuote = packet.MaxHeader - packet.EthernetLen - 2*packet.VLANLen - packet.IPv6Len - icmpLen
 
 	icmpLen         = 8
@@ -42,7 +41,8 @@ const (
 	minMTUv6        = 1280
 )
 
-// answerTooBig sends the sender of frame i an ICMP error with this MTU.
+// answerTooBig sends an ICMP error to the sender of frame i. mtu is the longest IP packet in bytes that fits
+// into the tunnel. It sends nothing if ICMP forbids an answer, or if the rate limit is exceeded.
 func (w *Worker) answerTooBig(i, mtu int) {
 	f, k := &w.batch.Frames[i], &w.keys[i]
 	p := &w.ports[f.InPort%uint32(len(w.ports))]
@@ -59,9 +59,8 @@ func (w *Worker) answerTooBig(i, mtu int) {
 	w.sendAnswer(p)
 }
 
-// mayAnswer reports whether an ICMP error may answer the frame (RFC 1122 section
-// 3.2.2, RFC 4443 section 2.4). The frame must be unicast and no ICMP error itself,
-// and an IPv4 frame must have DF set.
+// mayAnswer reports whether an ICMP error may answer the frame (RFC 1122 section 3.2.2, RFC 4443 section
+// 2.4). The frame must be unicast and must not be an ICMP error. An IPv4 frame must have DF set.
 func mayAnswer(f *packet.Frame, k *flowtable.Key, mtu int) bool {
 	if k[flowtable.WEthSrc]>>56&1 != 0 || k[flowtable.WEthDst]>>56&1 != 0 {
 		return false
@@ -77,8 +76,8 @@ func mayAnswer(f *packet.Frame, k *flowtable.Key, mtu int) bool {
 	return mtu >= minMTUv6 && src>>56 != 0xff && dst>>56 != 0xff && src|k[flowtable.WIPv6Src+1] != 0 && !icmpError
 }
 
-// hostIPv4 reports whether a is the address of a host: not in 0.0.0.0/8, loopback,
-// multicast or reserved.
+// hostIPv4 reports whether a may be the address of a host: not in 0.0.0.0/8, and no loopback, multicast or
+// reserved address.
 func hostIPv4(a uint32) bool {
 	first := a >> 24
 	return first != 0 && first != 127 && first < 224
@@ -166,8 +165,8 @@ func putAddresses(h []byte, src, dst []uint64) {
 	}
 }
 
-// restore copies header fields from the key into the quoted headers. l4 is the offset
-// of the transport header; negative: none.
+// restore writes the addresses, ports, TOS and TTL in key k into the quoted headers, because actions may have
+// changed them. l4 is the offset of the transport header in the quote; negative: none.
 func restore(quote []byte, l4 int, f *packet.Frame, k *flowtable.Key) {
 	tos, ttl := k.TOS(), k.TTL()
 	if quote[0]>>4 == 4 {

@@ -10,7 +10,8 @@ import (
 	"weft/tunnel"
 )
 
-// miss holds frame i and asks the control process for the actions of the frame.
+// miss holds frame i, which matches no megaflow, and asks the control process for an answer (UpMiss). A
+// frame that missed before at the same look-up is dropped.
 func (w *Worker) miss(i int) {
 	f := &w.batch.Frames[i]
 	if f.Flags&packet.FrameResumed != 0 && w.tracks.resumedAt[i] == w.keys[i].Recirc() {
@@ -40,13 +41,13 @@ func (w *Worker) miss(i int) {
 	w.sh.Counters.Misses++
 }
 
-// awaitNeighbour holds frame i and asks the control process to resolve the next hop of
-// the template of action a. When the frame is resumed, only its tunnel action is
-// executed, with the tunnel fields x, of which the slot keeps a copy; nil: none.
+// awaitNeighbour holds frame i and asks the control process to resolve the next hop of the tunnel
+// template of action a. Later, only this tunnel action is executed on the frame, with the tunnel fields
+// x; nil: none. The slot keeps a copy of x.
 func (w *Worker) awaitNeighbour(i int, a *flowtable.Action, x *tunnel.Fields) {
 	f := &w.batch.Frames[i]
 	if f.Held != 0 && w.sh.Held[f.Held-1].Then.Op != flowtable.OpNone {
-		w.dropAt(uint32(a.U16), i, packet.DropNoNeighbour) // already waited for this neighbour
+		w.dropAt(uint32(a.U16), i, packet.DropNoNeighbour) // the frame has already waited for its neighbour
 		return
 	}
 	slot, reason := w.hold(i, *a)
@@ -94,7 +95,8 @@ func (w *Worker) reportFaults() {
 	w.upcalls.Publish()
 }
 
-// beginUpcall reserves an upcall with a body of n bytes; nil: the ring is full.
+// beginUpcall reserves room in the upcall ring for an upcall with a body of n bytes, and writes its header.
+// It returns the body for the caller to fill; nil: the ring is full.
 func (w *Worker) beginUpcall(op UpcallOp, arg uint32, n int) []byte {
 	msg := w.upcalls.Reserve(messageHeader + n)
 	if msg == nil {
@@ -105,7 +107,8 @@ func (w *Worker) beginUpcall(op UpcallOp, arg uint32, n int) []byte {
 	return msg[messageHeader:]
 }
 
-// endUpcall commits the upcall. The control process sees it at the end of the batch.
+// endUpcall adds the upcall to the ring. The control process sees it when the batch ends and the worker
+// publishes the ring.
 func (w *Worker) endUpcall() {
 	w.upcalls.Commit()
 	w.unpublished = true
