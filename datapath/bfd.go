@@ -38,10 +38,10 @@ const (
 	bfdCostNS = 10_000_000
 	bfdBurst  = 20
 	// bfdGuardNS is the time in nanoseconds for which a session is guarded after packets with wrong
-	// discriminators have exceeded the same limit. Somebody then guesses the discriminator. While a
-	// session is up and guarded, a packet with news counts only if the next packet with the right
-	// discriminator repeats them. The next packet of the true remote refutes a guess that was right. A
-	// remote that signals the end of the session repeats it, or falls silent.
+	// discriminators have exceeded the same limit, because somebody then guesses the discriminator. While
+	// a session is up and guarded, a packet that says anything new counts only if the next packet with
+	// the right discriminator repeats it. If a guess was right, the next packet of the true remote
+	// refutes it. A remote that really ends the session repeats its packet, or falls silent.
 	bfdGuardNS = 10_000_000_000
 )
 
@@ -54,8 +54,8 @@ type BFDSession struct {
 	VNI      uint32   // VNI of sent packets
 	OneHop   uint32   // 1: outer headers of received packets must have TTL 255 (RFC 5082)
 	Remote   [16]byte // address of the remote: IPv6, or IPv4 mapped into IPv6
-	// Received counts accepted packets, Sent sent ones. Refused counts received packets that did not belong
-	// to the session or exceeded its rate. Four counters have parts of Refused:
+	// Received counts accepted packets. Sent counts sent packets. Refused counts received packets that did
+	// not belong to the session or exceeded its rate. Four counters have parts of Refused:
 	//   - Guessed: packets with a wrong discriminator
 	//   - Distant: packets that came through routers although OneHop is 1
 	//   - Unauthentic: packets without the session's authentication

@@ -97,8 +97,8 @@ type Captured struct {
 	Frames  int
 	// Note is the number in the OpController that has sent the frame to ControllerPort.
 	Note uint32
-	// Keyed is true if Key is set. This is so in three records: of kind CapturedTrace, of SamplePort, and of
-	// a tracked frame that a flow sends to ControllerPort.
+	// Keyed is true if Key is set. Records of kind CapturedTrace and of SamplePort have a Key, and records of
+	// tracked frames that a flow sends to ControllerPort.
 	Keyed bool
 	Key   flowtable.Key
 	// Sampled is set only in a record of SamplePort. Actions are set only in a record of kind CapturedTrace:

@@ -185,7 +185,7 @@ func (w *Worker) runResumed() {
 	w.finish()
 }
 
-// runHeld executes actions on the frame held in slot without a look-up.
+// runHeld executes actions without a look-up on the frame held in a slot.
 func (w *Worker) runHeld(slot uint32, h *HeldFrame, actions []flowtable.Action) {
 	w.resume(slot, h)
 	w.performHeld(h, actions)

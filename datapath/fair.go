@@ -33,8 +33,8 @@ const (
 	// 1 ns for every cutBytesPerNS bytes of payload.
 	cutCostNS     = 70
 	cutBytesPerNS = 4
-	// smallSegment is the payload size in bytes below which segments count as small. Only the cutting of
-	// frames into small segments adds to a queue's debt (extra cost).
+	// smallSegment is the payload size in bytes below which a segment counts as small. The cutting of a frame
+	// adds to its queue's debt (extra cost) only if the segments are small.
 	smallSegment = 1024
 	// maxCutNS limits one batch of a queue while other queues have frames: the cost of cutting its large
 	// frames, and its measured time (account.go). Without the limit, one batch took up to 580 µs
@@ -102,10 +102,10 @@ func (w *Worker) noteCuts(f *packet.Frame) {
 	}
 }
 
-// limitVisit limits the next batch of queue q if its frames would delay other queues: its last batch
-// had large frames that were cut, or took more than maxCutNS. The limits also hold while other
-// queues are empty, up to measuredForNS after the last frame of another port: otherwise long
-// batches would delay each of another port's rare frames.
+// limitVisit limits the next batch of queue q if its last batch has shown that a full one would delay
+// other queues: it had large frames that were cut, or took more than maxCutNS. The limits also hold
+// while other queues are empty, up to measuredForNS after the last frame of another port. Otherwise
+// long batches would delay each frame of a port with few frames.
 func (w *Worker) limitVisit(q *rxQueue) {
 	most := packet.BatchSize
 	if q.limit != 0 && (w.fair.uncut.waits || w.accounting.measured) {

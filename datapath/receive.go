@@ -67,7 +67,7 @@ type queueTable struct {
 	awake         int // number of queues that a pass visits
 	taps          int // number of queues with polled set, parked ones included
 	polled        int // number of awake queues with polled set
-	counted       int // number of awake polled queues that know whether frames wait
+	counted       int // number of awake queues that are a port.Counted
 	withoutWaitFD int // number of queues without a WaitFD, which are never parked
 	offloaded     int // number of queues of ports whose flows may run in the kernel
 	slots         [maxQueues]rxQueue

@@ -126,10 +126,10 @@ type Counters struct {
 	Sleeps        uint64 // number of times the worker slept
 	BusyNS        uint64 // time in nanoseconds spent in passes that found frames
 	Frames        uint64 // frames received
-	ExactHits     uint64 // frames found in the exact-match cache
+	ExactHits     uint64 // frames found in the exact-match cache, or by a hint (sweep.go)
 	MegaflowHits  uint64 // frames found among the megaflows, not in the exact-match cache
 	MasksSearched uint64 // masks tried in searches of the megaflows
-	Misses        uint64 // frames sent to control
+	Misses        uint64 // frames that matched no megaflow and were reported to control
 	Commands      uint64 // commands executed
 	HeartbeatNS   uint64 // CLOCK_MONOTONIC of the last pass; updated at least twice a second
 	// number of system calls of the worker itself, not including the system calls of
@@ -146,8 +146,7 @@ type Counters struct {
 	// Gaps counts passes by the time since the beginning of the previous pass, without sleep. The index is
 	// the result of GapBucket.
 	Gaps [GapBuckets]uint64
-	// ParkedQueues is the number of receive queues that the worker does not visit now. Unlike
-	// the other fields, it does not grow.
+	// ParkedQueues is the number of receive queues that are parked now (park.go). It is no running total.
 	ParkedQueues uint64
 	// OffloadedFrames counts frames that the kernel has forwarded (package offload). Frames and
 	// MegaflowHits count them, too.
@@ -203,7 +202,7 @@ type HeldFrame struct {
 	// ThenMeta is the word WTunMeta (group policy and flags) with which a frame that waits
 	// for a neighbour will be sent.
 	ThenMeta uint64
-	// Offload is the frame's unfinished offload.
+	// Offload is the frame's unfinished offload, to be continued when the frame is resumed.
 	Offload packet.Offload
 	// L3, L4 and Proto are fields of the held packet.Frame. They are set only if the frame has
 	// packet.FrameHidden, because extraction will not find its IP header again. Otherwise L3 is 0.
