@@ -19,7 +19,7 @@ type pingPong struct {
 	doneNS   uint64 // time until which the guests have used their core
 }
 
-// answer moves the frames that the guests have answered until now.
+// The method answer puts the frames that the guests have answered until now into the rings for the worker.
 func (l *pingPong) answer(now uint64) {
 	for l.arrived[0]+l.arrived[1] > 0 && l.doneNS+l.answerNS <= now {
 		l.doneNS += l.answerNS

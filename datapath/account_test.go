@@ -58,7 +58,8 @@ func always(ns uint64) func(int) uint64 {
 	}
 }
 
-// timedRig has an output that discards its frames, and a thread that always has its core.
+// timedRig returns a rig whose port 9 discards all frames that it gets, and whose thread always has its
+// core.
 func timedRig(t testing.TB) *rig {
 	r := newRig(t, testSizes)
 	r.addPort(9, porttest.Options{}, false)
@@ -256,7 +257,7 @@ func TestCheapAndLonelyPortsAreNotThrottled(t *testing.T) {
 	}
 }
 
-// Nobody waits while all ports are in debt or have no frames.
+// No port waits while each port is in debt or has no frames.
 func TestTheWorkerIsNeverIdle(t *testing.T) {
 	r := timedRig(t)
 	r.timedPort(1, 1, always(3_000_000))
@@ -314,7 +315,7 @@ func chargedForStalls(t *testing.T, waits int) uint64 {
 	return r.sh.SpentNS[1]
 }
 
-// A new port under the number of another one has a new account.
+// A port that gets the number of a detached port begins without debt.
 func TestNewPortsOweNothing(t *testing.T) {
 	r := timedRig(t)
 	r.timedPort(1, 1, always(1_000))
@@ -357,7 +358,7 @@ func TestAccountsDoNotAllocate(t *testing.T) {
 
 var _ port.Rx = slowRx{}
 
-// Passes of cheap frames are not measured, and their time is counted all the same.
+// The worker does not measure passes of cheap frames, but estimates their time for Shared.SpentNS.
 func TestCheapPassesAreNotMeasured(t *testing.T) {
 	r := timedRig(t)
 	r.timedPort(1, 1, always(1_000))
@@ -365,7 +366,7 @@ func TestCheapPassesAreNotMeasured(t *testing.T) {
 	r.turn()
 	r.replay(1, 1<<50)
 	r.replay(3, 1<<50)
-	r.turn() // counts with the time of the first frame
+	r.turn() // estimates the time of each frame by that of the first frames
 	r.turn()
 	before := r.sh.SpentNS[1]
 	for range 100 {
@@ -378,8 +379,8 @@ func TestCheapPassesAreNotMeasured(t *testing.T) {
 	}
 }
 
-// Interrupts lengthen a pass now and then. They do not make the worker measure, for a
-// measured pass is dearer. Passes that are longer again and again do.
+// Passes that an interrupt lengthens now and then do not make the worker measure its passes, because a
+// measured pass costs more. Passes that are long again and again do.
 func TestInterruptsDoNotMakePassesDear(t *testing.T) {
 	const tickNS, everyNS = 60_000, 1_000_000
 	r := timedRig(t)
@@ -409,8 +410,8 @@ func TestInterruptsDoNotMakePassesDear(t *testing.T) {
 	}
 }
 
-// While a port that owes much waits, the passes are cheap. The worker measures on, so the port
-// waits until it has paid.
+// While a port with a large debt waits, the passes are cheap. The worker still goes on measuring, so
+// the port waits until its debt is paid.
 func TestDebtsOutliveCheapPasses(t *testing.T) {
 	r := timedRig(t)
 	r.timedPort(1, 1, always(1_000))

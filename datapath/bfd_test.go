@@ -40,7 +40,8 @@ func (r *rig) beginBFD(random uint32) {
 
 func (r *rig) session() *BFDSession { return &r.sh.BFD[5] }
 
-// wire connects the uplinks of two workers for ms milliseconds.
+// wire runs two workers for ms milliseconds of their clocks and carries frames from one uplink to the
+// other, in both directions if bothWays is true.
 func wire(a, b *rig, ms int, bothWays bool) {
 	for range ms {
 		for _, r := range []*rig{a, b} {
@@ -124,7 +125,7 @@ func TestBFD(t *testing.T) {
 		t.Errorf("%d packets received, %d sent, and %d through the port", r.Received, r.Sent, sent)
 	}
 
-	// A session that control ends tells its remote. Without sessions the worker sends nothing.
+	// The remote learns that control has ended the session. Without sessions the worker sends nothing.
 	wire(next, b, 2500, true)
 	b.wantState("the remote is heard again", bfd.Up)
 	b.command(AppendBFD(nil, 5, &BFDSet{}))
@@ -165,9 +166,8 @@ func TestBFDFrame(t *testing.T) {
 	}
 }
 
-// Frames to the address of BFD packets are dropped as bad-bfd unless they are packets of a
-// session. They change no session, however many arrive. A port without BFD treats them like
-// other frames.
+// Frames to the MAC address of BFD packets are dropped as bad-bfd unless they are packets of a session.
+// They change no session, however many arrive. A tunnel without BFD treats them like other frames.
 func TestBFDForeignFrames(t *testing.T) {
 	a, b := withBFD(t, 0xabcdef00), withBFD(t, 0x12345600)
 	wire(a, b, 2500, true)
@@ -259,8 +259,8 @@ func TestBFDFloodOfGreetings(t *testing.T) {
 	b.wantState("a flood at its remote", bfd.Up)
 }
 
-// forge returns a frame of a BFD packet, from the remote of the frame like, that ends a session with
-// discriminator yours.
+// forge returns a frame with a BFD packet that ends the session with the discriminator "yours". The packet
+// seems to come from the sender of the frame "like".
 func forge(like []byte, yours uint32) []byte {
 	f := bytes.Clone(like)
 	const at = 14 + 20 + 8 + 8 + bfdHeaders
@@ -269,8 +269,9 @@ func forge(like []byte, yours uint32) []byte {
 	return f
 }
 
-// Who guesses discriminators does not end a session, even with a guess that hits. The end that
-// the remote itself signals is believed once it is repeated, and at once when nobody guesses.
+// An attacker who guesses discriminators does not end a session, even with a right guess. While somebody
+// guesses, a packet of the true remote ends the session only when the remote has repeated it.
+// Otherwise it ends the session at once.
 func TestBFDGuesses(t *testing.T) {
 	a, b := withBFD(t, 0xabcdef00), withBFD(t, 0x12345600)
 	wire(a, b, 2500, true)
@@ -285,7 +286,7 @@ func TestBFDGuesses(t *testing.T) {
 		}
 		a.turn()
 	}
-	for i := range 500 { // 20,000 guesses, and a hit for every 1,000 of them
+	for i := range 500 { // 20,000 wrong guesses, and a right one after every 1,000 of them
 		flood()
 		wire(a, b, 10, true)
 		if i%25 == 0 { // the remote sends at least once in 200 ms
@@ -318,8 +319,8 @@ func TestBFDGuesses(t *testing.T) {
 	a.wantState("the remote's end while nobody guesses", bfd.Down)
 }
 
-// With authentication, a packet of somebody without the key changes nothing, whatever else it knows.
-// With OneHop, a packet that has passed a router does not.
+// With authentication, a packet from a sender without the key changes nothing, even if the sender knows
+// everything else. With OneHop, a packet that has passed a router changes nothing.
 func TestBFDProtected(t *testing.T) {
 	a, b := withTunnel(t, tunnel.TemplateReady), withTunnel(t, tunnel.TemplateReady)
 	set := BFDSet{Port: vxlanPort, Template: 1, VNI: 77, Remote: loopback.As16(), Config: bfdTimes, OneHop: true}

@@ -20,7 +20,7 @@ func (r *rig) capture(index uint32, t Capture) {
 	r.command(AppendCapture(nil, index, &t))
 }
 
-// captures returns the records in the capture ring, except for voided ones.
+// captures returns the records in the capture ring, except for withdrawn ones (VoidCapture).
 func (r *rig) captures() (list []Captured) {
 	r.t.Helper()
 	ring := shm.NewConsumer(r.sh.Captures)
@@ -62,8 +62,8 @@ func (r *rig) mustSee(got []Captured, want []capturedFrame) {
 	}
 }
 
-// A port's capture captures received frames before any action and sent frames after all
-// actions, with their verdicts.
+// The capture of a port has received frames as they were before any action, and sent frames as they are
+// after all actions, with their verdicts.
 func TestCaptureOfPort(t *testing.T) {
 	r := newRig(t, testSizes)
 	for no := uint32(1); no <= 3; no++ {
@@ -327,7 +327,7 @@ func TestBadCaptures(t *testing.T) {
 	}
 }
 
-// captureAll sets captures on all ports and on all drops. checkCaptures compares the captured
+// captureAll sets a capture on each port and one on all drops. checkCaptures compares the captured
 // frames with the counters and the sent frames.
 func (r *rig) captureAll() {
 	for no := range uint32(oraclePorts) {

@@ -11,8 +11,7 @@ import (
 	"weft/port/porttest"
 )
 
-// Any commands leave the worker running, lose no held slot, and account for every
-// frame.
+// Whatever commands the worker gets, it continues to run, loses no held slot and counts every frame.
 func FuzzCommands(f *testing.F) {
 	key, mask := flowtable.Key{}, flowtable.Key{}
 	for _, msg := range [][]byte{

@@ -34,7 +34,7 @@ func TestConsumedFrames(t *testing.T) {
 	if len(captured) != 1 || captured[0].Capture != 0 || captured[0].Verdict != VerdictSent || len(captured[0].Outputs) != 1 || captured[0].Outputs[0] != ControllerPort || captured[0].Len != len(frame) {
 		t.Errorf("%+v", captured)
 	}
-	r.command(AppendDropHeld(nil, ref, packet.Consumed)) // once more, too late
+	r.command(AppendDropHeld(nil, ref, packet.Consumed)) // a second answer, which comes too late
 	r.turn()
 	r.equal("refused", r.sh.Counters.CommandsRefused, 1)
 }

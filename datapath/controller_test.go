@@ -9,8 +9,8 @@ import (
 	"weft/packet"
 )
 
-// A tap of ControllerPort captures frames for the controller, at a limited rate. A
-// frame without tap and output is dropped as DropFlow.
+// A capture of ControllerPort gets the frames for the controller, at a limited rate. A frame that neither
+// a capture nor an output gets is dropped as DropFlow.
 func TestController(t *testing.T) {
 	r := twoPorts(t)
 	r.install(1, 1, 0xa, flowtable.Action{Op: flowtable.OpSetEthSrc, U64: 7}, flowtable.Action{Op: flowtable.OpController, U32: 0xffff})
@@ -43,7 +43,7 @@ func TestController(t *testing.T) {
 	}
 }
 
-// A port whose frames for the controller use up the rate takes no other port's few frames away.
+// The controller still gets a few frames of a port when another port's frames use up the rate.
 func TestControllerReserve(t *testing.T) {
 	r := twoPorts(t)
 	for port := range uint32(2) {
@@ -71,8 +71,8 @@ func TestControllerReserve(t *testing.T) {
 	}
 }
 
-// The record of a tracked frame for the controller has the original tuple of the frame's
-// connection. So do records of all frames of an established connection, which is not fused.
+// The record of a tracked frame for the controller has the original tuple of the frame's connection. This
+// holds for all frames of an established connection, because such a connection is not fused.
 func TestControllerOfTracked(t *testing.T) {
 	r := firewall(t)
 	r.capture(0, Capture{Kind: CapturePort, Port: ControllerPort})
@@ -102,7 +102,7 @@ func TestControllerOfTracked(t *testing.T) {
 			}
 		}
 	}
-	// Without tracking before the look-up there is no key.
+	// The record of a frame that was not tracked before its look-up has no key.
 	r.command(AppendCommand(nil, CmdRemove, 10, nil))
 	r.megaflow(10, 1, 0, 0, 0, append(commit.AppendTo(nil), flowtable.Action{Op: flowtable.OpController, U32: 0xffff})...)
 	r.turn()

@@ -43,7 +43,7 @@ func checkAgainstTwin(t *testing.T, seed int64) {
 		}
 	}
 	if seed%2 == 1 {
-		r.captureAll() // taps must not change any result
+		r.captureAll() // captures must not change any result
 	}
 	r.turn()
 
@@ -224,7 +224,7 @@ func TestMalformed(t *testing.T) {
 	r.drops(map[packet.DropReason]uint64{packet.DropBadIPv4: 1, packet.DropRuntFrame: 1})
 }
 
-// No stage of a known flow allocates memory, with rewrites and outputs of all kinds.
+// No stage allocates memory for frames of known flows, whatever the flow's rewrites and outputs are.
 func TestAllocatesNothing(t *testing.T) {
 	r := newRig(t, testSizes)
 	rng := rand.New(rand.NewSource(1))

@@ -14,8 +14,8 @@ import (
 	"weft/port/porttest"
 )
 
-// attacked returns a worker with known flows on port 1. Each frame of port 3 misses
-// after the search has tried this number of masks.
+// attacked returns a worker with known flows on port 1. Each frame of port 3 misses after the search
+// has tried as many masks as "masks" says.
 func attacked(t testing.TB, masks int) *rig {
 	sizes := testSizes
 	sizes.Cache.Masks = 128
@@ -41,7 +41,7 @@ func attacked(t testing.TB, masks int) *rig {
 	return r
 }
 
-// answer plays the control process: it drops every frame that has missed.
+// The method answer acts as the control process: it drops every frame that has missed.
 func (r *rig) answer() {
 	for up, ok := r.upcall(); ok; up, ok = r.upcall() {
 		r.command(AppendDropHeld(nil, up.Arg, packet.DropFlow))
@@ -167,8 +167,8 @@ func TestSmallSegmentsAreCharged(t *testing.T) {
 	}
 }
 
-// TestLargeFramesAreTakenInPart: beside another busy queue, a poll takes only as many
-// large frames as cost maxCutNS to cut; measuredForNS later a full batch.
+// Beside another busy queue, a poll takes only as many large frames as cost maxCutNS to cut. When the
+// other queue has been empty for measuredForNS, a poll takes a full batch again.
 func TestLargeFramesAreTakenInPart(t *testing.T) {
 	r := newRig(t, testSizes)
 	for no := uint32(1); no <= 3; no++ {
@@ -198,7 +198,7 @@ func TestLargeFramesAreTakenInPart(t *testing.T) {
 			r.w.fixed += 100_000
 			before := r.sh.Ports[1].RxPackets
 			r.turn()
-			if n := r.sh.Ports[1].RxPackets - before; i >= 20 { // the first polls still have the limit of the polls before
+			if n := r.sh.Ports[1].RxPackets - before; i >= 20 { // the first polls still have the old limit
 				largest = max(largest, n)
 			}
 		}

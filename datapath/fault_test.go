@@ -147,8 +147,8 @@ func TestFaultAfterDelivery(t *testing.T) {
 	r.equal("frames accounted for", r.total(), 6)
 }
 
-// faultingTx is a transmit queue that truncates the memory of the port of rx during
-// Send, before the frame with index limit.
+// faultingTx is a transmit queue whose Send truncates the memory of rx before it copies the frame with
+// index "limit", so that the copy faults.
 type faultingTx struct {
 	*porttest.Tx
 	limit int
@@ -162,7 +162,7 @@ func (q *faultingTx) Send(b *packet.Batch, order []uint8) int {
 	q.Tx.Send(b, order[:q.limit])
 	q.rx.Truncate()
 	n := q.Tx.Send(b, order[q.limit:])
-	panic(n) // the memory did not fault
+	panic(n) // unreachable if the memory faults as expected
 }
 
 // Taken counts the frames before the fault.
@@ -232,8 +232,8 @@ func TestFaultUnlocks(t *testing.T) {
 	}
 }
 
-// A panic in a port's back end detaches the port, not the engine. A panic elsewhere
-// is not caught.
+// A panic in the code of a port's queue detaches only this port, and the engine runs on. A panic while no
+// queue is in use is not caught.
 func TestMistakes(t *testing.T) {
 	r := guardedRig(t)
 	rx := &hookedRx{Rx: r.rx(1), hook: func() { panic("a mistake, printed by this test on purpose") }}

@@ -34,9 +34,8 @@ func popsAndForks(t *testing.T) *rig {
 	return r
 }
 
-// Actions after a second look-up get the frame as it was before that look-up. The
-// popped tag may uncover an IP header, which shortens the frame or extends the header
-// buffer.
+// Actions after a second look-up get the frame as it was before that look-up. The look-up may find an IP
+// header behind the popped tag, and then shorten the frame or extend the header buffer.
 func TestForkLeavesTheFrameAlone(t *testing.T) {
 	padded := append(bigUDP(0x0a000001, 0x0a000002, 1, 2, 300), bytes.Repeat([]byte{0xee}, 400)...)
 	solicitation := make([]byte, 14+40+130)

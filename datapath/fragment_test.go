@@ -11,7 +11,8 @@ import (
 	"weft/packet"
 )
 
-// fragmentsOf cuts an IPv4 frame into fragments with n payload bytes each.
+// fragmentsOf cuts the datagram of an IPv4 frame into fragments with n payload bytes each, and returns
+// their frames. id is the IP identification.
 func fragmentsOf(f []byte, n int, id uint16) (frames [][]byte) {
 	payload := f[34:]
 	for at := 0; at < len(payload); at += n {
@@ -45,7 +46,7 @@ func bigUDP(src, dst uint32, sport, dport uint16, n int) []byte {
 	return f
 }
 
-// reassembled returns the fragments' datagram with the headers of the first one.
+// reassembled returns the frame of the whole datagram, with the headers of the first fragment.
 func reassembled(t *testing.T, frames [][]byte) []byte {
 	t.Helper()
 	var payload []byte
@@ -60,8 +61,8 @@ func reassembled(t *testing.T, frames [][]byte) []byte {
 	return append(append([]byte(nil), frames[0][:34]...), payload...)
 }
 
-// Fragments that arrive in any order are tracked by the ports in the first fragment,
-// forwarded as fragments, and counted once.
+// Fragments may arrive in any order. They are tracked by the ports in the first fragment, forwarded as
+// fragments, and counted once.
 func TestFragments(t *testing.T) {
 	r := firewall(t)
 	r.inject(1, udp(0x0a000001, 0x0a000002, 1, 2))
@@ -122,8 +123,8 @@ func TestFragmentsThroughNAT(t *testing.T) {
 	r.drops(nil)
 }
 
-// Overlapping fragments drop the whole datagram. Incomplete datagrams are dropped
-// after a timeout.
+// A datagram with overlapping fragments is dropped as a whole. Incomplete datagrams are dropped after a
+// timeout.
 func TestBadFragments(t *testing.T) {
 	r := firewall(t)
 	pieces := fragmentsOf(bigUDP(0x0a000001, 0x0a000002, 1, 2, 3000), 1000, 9)

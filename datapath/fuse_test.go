@@ -14,8 +14,8 @@ import (
 	"weft/port/porttest"
 )
 
-// These tests compare two workers that get the same frames, commands and times. One of
-// them never fuses connections and is the reference implementation.
+// These tests compare two workers that get the same frames, commands and times. One of them, the
+// reference implementation, never fuses connections.
 
 func tcp(src, dst uint32, sport, dport uint16, flags uint8, seq, ack uint32, payload int) []byte {
 	f := make([]byte, 14+20+20+payload)
@@ -176,7 +176,7 @@ func (w *twins) frame(inPort uint32, calm bool) []byte {
 	return setTTL(tcp(inside, outside, a, b, flags, seq, ack, w.rng.Intn(3)), ttl)
 }
 
-// compare fails unless both workers have the same sent frames, counters and
+// compare fails the test unless both workers have sent the same frames and have the same counters and
 // connections.
 func (w *twins) compare(step int) {
 	w.t.Helper()

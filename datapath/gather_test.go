@@ -37,9 +37,8 @@ func (r *rig) gatheringPasses(n int, stepNS uint64) (visits int) {
 	return visits
 }
 
-// While another queue fills each batch, a queue with few frames is polled once in
-// gatherNS. Otherwise it is polled in each pass. No frame is lost or waits longer than
-// that.
+// While another queue fills each batch, a queue with few frames is polled once in gatherNS. Otherwise
+// it is polled in each pass. No frame is lost, and none waits longer than gatherNS.
 func TestFewFramesGather(t *testing.T) {
 	r := gathering(t)
 	const step = gatherNS / 5
@@ -68,7 +67,8 @@ func TestFewFramesGather(t *testing.T) {
 	r.drops(nil)
 }
 
-// An empty queue is visited in each pass, however many frames other queues have.
+// An empty queue is polled in each pass, however many frames other queues have, so its first frame does not
+// wait.
 func TestFirstFrameWaitsForNothing(t *testing.T) {
 	r := gathering(t)
 	for range packet.BatchSize {

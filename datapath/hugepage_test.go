@@ -82,8 +82,7 @@ func TestFaultOfHugePages(t *testing.T) {
 			r.equal("from huge pages", r.sh.Ports[2].TxPackets, 1)
 			r.equal("to huge pages", r.sh.Ports[1].TxPackets, 1)
 			if !c.reads {
-				// a queue with this debt (extra cost) is skipped, so that the worker
-				// writes before it reads
+				// The worker skips a queue with this debt (extra cost), so it writes before it reads.
 				r.w.queues.queue(0).debtNS = 1 << 40
 			}
 			if c.hole {

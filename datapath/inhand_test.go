@@ -40,7 +40,7 @@ func (q *watchingTx) Flush() { q.calls["Flush"] = *q.hand; q.Tx.Flush() }
 
 func (q *watchingTx) Postpone() bool { q.calls["Flush"] = *q.hand; return q.Tx.Postpone() }
 
-// InHand names the port and the queue exactly while the worker calls the queue.
+// InHand has the port and the number of a queue exactly while the worker calls methods of the queue.
 func TestInHandNamesTheQueue(t *testing.T) {
 	for _, lock := range []*TxLock{nil, new(TxLock)} {
 		r := newRig(t, testSizes)

@@ -55,7 +55,7 @@ func (q *lendingRx) NextLease(from uint32) (place uint32, l conntrack.LeaseUse, 
 
 func (q *lendingRx) Serial(uint32) uint64 { return q.serial }
 
-// lender is a worker behind whose port 1 the kernel forwards connections to port 2.
+// lender is a worker that lends connections between port 1 and port 2 to the kernel.
 type lender struct {
 	*rig
 	rx *lendingRx
@@ -66,7 +66,8 @@ const (
 	lentTranslation = 0xc0000201
 )
 
-// newLender returns a rig that lends connections, which it translates to lentTranslation.
+// newLender returns a worker that lends connections. It translates their source address to
+// lentTranslation.
 func newLender(t *testing.T) *lender {
 	r := &lender{rig: firewall(t)}
 	snat := flowtable.CTRequest{Zone: 5, Bits: flowtable.CTCommit | flowtable.CTNAT | flowtable.CTNATSrc | flowtable.CTRange,
@@ -86,7 +87,7 @@ func newLender(t *testing.T) *lender {
 	return r
 }
 
-// attach makes port 1 one that lends.
+// attach adds port 1 with a queue whose connections may be lent. It first closes an earlier port 1.
 func (r *lender) attach() {
 	r.t.Helper()
 	if d := r.ports[1]; d != nil {
@@ -103,7 +104,7 @@ func (r *lender) attach() {
 	}
 }
 
-// receive handles frames that arrive at a port, one after the other.
+// receive lets frames arrive at a port, each in a pass of its own.
 func (r *lender) receive(number uint32, frames ...[]byte) {
 	r.t.Helper()
 	for _, f := range frames {
@@ -112,7 +113,7 @@ func (r *lender) receive(number uint32, frames ...[]byte) {
 	}
 }
 
-// open establishes a TCP connection until it is lent.
+// open establishes a TCP connection and sends frames until the connection is lent.
 func (r *lender) open() {
 	r.t.Helper()
 	r.receive(1, tcp(inside, outside, 1, 2, 0x02, 100, 0, 0))
@@ -130,8 +131,8 @@ func (r *lender) lent(want int) {
 	}
 }
 
-// An established connection is lent with its megaflows and its translation. It comes back when a side
-// closes or resets it. The tracker does not compare sequence numbers that it does not know any more.
+// An established connection is lent with its megaflows and its translation. The worker takes it back when
+// a side closes or resets it. The tracker then does not check sequence numbers, which it no longer knows.
 func TestLendTCP(t *testing.T) {
 	for name, last := range map[string][]byte{
 		"FIN":          tcp(inside, outside, 1, 2, 0x11, 4_000_000, 90_000_000, 0),
@@ -165,7 +166,8 @@ func TestLendTCP(t *testing.T) {
 	}
 }
 
-// The kernel's use keeps a connection alive. Without use, it leaves the kernel, and the table ends it.
+// A connection stays alive while the kernel forwards its frames. Without frames, the worker takes it back,
+// and it expires from the table.
 func TestLentTimeout(t *testing.T) {
 	r := newLender(t)
 	out, back := udp(inside, outside, 1, 2), udp(outside, lentTranslation, 2, 1)
@@ -198,8 +200,10 @@ func TestLentTimeout(t *testing.T) {
 	r.equal("connections", uint64(r.w.tracks.tracker.Count()), 0)
 }
 
-// A connection comes back when it ends and when its port goes. Other megaflows replace it. A full memory
-// leaves it with the worker. A connection of an earlier engine comes back when the next one opens the port.
+// The worker takes a connection back when the connection ends and when the port is detached. If a
+// megaflow changes, the connection is lent again with the new one. If the kernel's memory is full, the
+// worker keeps the connection. When an engine opens the port, it takes back connections that an earlier
+// engine has lent.
 func TestLentConnectionsComeBack(t *testing.T) {
 	r := newLender(t)
 	out, back := udp(inside, outside, 1, 2), udp(outside, lentTranslation, 2, 1)

@@ -12,8 +12,8 @@ func longer(length, larger, fitting uint32) []flowtable.Action {
 	return []flowtable.Action{{Op: flowtable.OpLonger, U32: length}, {Op: flowtable.OpRecirc, U32: larger}, {Op: flowtable.OpRecirc, U32: fitting}}
 }
 
-// The length of a frame, or of the segments of a large frame, selects the second look-up.
-// Actions behind OpLonger see the frame as it was before.
+// OpLonger selects the second look-up by the length of the frame, or of a large frame's segments. The
+// actions behind it see the frame as it was before.
 func TestLongerSelectsTheLookup(t *testing.T) {
 	for _, c := range []struct {
 		name         string

@@ -81,8 +81,8 @@ func TestMeterIsATokenBucket(t *testing.T) {
 	}
 }
 
-// A frame larger than the bucket passes if one of its segments may pass. All its
-// segments are then subtracted from the bucket.
+// A large frame passes a bucket that is smaller than the frame if its first segment may pass. All its
+// segments are then taken from the bucket.
 func TestLargeFramesAreNotShutOut(t *testing.T) {
 	r := newRig(t, testSizes)
 	m := NewMeter(true, 1000, 2)
@@ -118,7 +118,7 @@ func TestMetersInActions(t *testing.T) {
 	r.addPort(2, porttest.Options{}, false)
 	m := NewMeter(true, 1, 3)
 	r.command(AppendMeter(nil, 5, &m))
-	r.command(AppendMeter(nil, flowtable.MaxMeters, &m)) // refused, because the index is beyond the last meter
+	r.command(AppendMeter(nil, flowtable.MaxMeters, &m)) // refused, because there is no meter with this index
 	meter := flowtable.Action{Op: flowtable.OpMeter, U32: 5, U64: uint64(packet.DropMeter)}
 	r.install(1, 1, 2, output(2), meter, output(2))
 	r.turn()
@@ -136,8 +136,8 @@ func TestMetersInActions(t *testing.T) {
 	r.drops(map[packet.DropReason]uint64{packet.DropMeter: 2})
 }
 
-// A meter with a drop precedence changes the DSCP of the frames beyond its rate, if it is
-// one of assured forwarding, and drops none.
+// A meter with a drop precedence drops no frame. It changes the DSCP of frames beyond its rate, if the DSCP
+// is one of assured forwarding (RFC 2597).
 func TestMeterRemarks(t *testing.T) {
 	const af21, af22, af23, ef = 18 << 2, 20 << 2, 22 << 2, 46 << 2
 	for _, c := range []struct{ tos, raise, want byte }{

@@ -33,8 +33,8 @@ func (q *offloadedRx) NextOffloaded(from uint32) (slot uint32, found bool) {
 	return 0, false
 }
 
-// The worker adds the kernel's counts to those of the megaflow, of both ports and to its own: from
-// time to time, before it removes a megaflow, and before it leaves the port.
+// The worker adds the kernel's counts to those of the megaflow, of both ports and of the worker itself. It
+// does so every offloadEveryNS, before it removes a megaflow, and before it detaches the port.
 func TestCountsOfFlowsInTheKernel(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.w.fixed = r.w.clock()
@@ -61,7 +61,7 @@ func TestCountsOfFlowsInTheKernel(t *testing.T) {
 		count(slot)
 	}
 	r.turn()
-	flow(3, 0) // not due
+	flow(3, 0) // the worker does not take the kernel's counts yet
 	r.w.fixed += offloadEveryNS
 	r.turn()
 	flow(3, 2)

@@ -125,7 +125,7 @@ func TestLargeFrameToManyPorts(t *testing.T) {
 		r.turn()
 		merged := inner[:k]
 		if len(wire) == k {
-			merged = inner[:k-1] // the last frame is no TCP
+			merged = inner[:k-1] // the last frame is not TCP
 		}
 		got, left := r.tx(5).TakeUndone()
 		if left.GSO != packet.GSOTCPv4 || int(left.Size) != fits {
@@ -184,7 +184,7 @@ func TestPartialChecksum(t *testing.T) {
 	r.turn()
 	sameFrames(t, "port 2", r.tx(2).TakeAll(), [][]byte{f, f, f, f})
 	for range 2 {
-		// Ports send in the order of their first use: port 5 before port 2.
+		// Ports send in the order of their first use by the batch: port 5 before port 2.
 		got, left := r.tx(5).TakeUndone()
 		if left.Flags&packet.OffloadPartial != 0 {
 			if !bytes.Equal(got, undone) {
@@ -303,8 +303,8 @@ func TestPushedMPLSOnLargeFrame(t *testing.T) {
 	}
 }
 
-// A held frame keeps an unfinished offload behind a pushed label stack entry: at its second
-// look-up, and when the neighbour of its tunnel has answered.
+// A held frame keeps an unfinished offload behind a pushed label stack entry, both if it waits for its
+// flow and if it waits for a tunnel's neighbour.
 func TestHeldMPLSOnLargeFrame(t *testing.T) {
 	push := flowtable.Action{Op: flowtable.OpPushMPLS, U16: packet.EtherTypeMPLS, U32: 0x00005140}
 	for _, cut := range []int{1400, 0} {

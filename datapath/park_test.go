@@ -14,8 +14,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// parkedRig returns a worker whose clock stands still, with ports 1 to ports. Port 1 is busy,
-// and the others are parked. Port 3 is a tap. All frames go to port 2, which is a guest.
+// parkedRig returns a worker whose clock stands still. "ports" is the number of its ports, from 1 on. Port 1
+// is busy, and the others are parked. Port 3 is a tap. All frames go to port 2, which is a guest.
 func parkedRig(t testing.TB, ports int) *rig {
 	r := newRig(t, testSizes)
 	r.w.parking.afterNS = parkAfterNS
@@ -44,8 +44,8 @@ func (r *rig) busyTurn() {
 	r.equal("frames of the busy port", r.sh.Ports[1].RxPackets, before+1)
 }
 
-// Passes do not visit parked queues. A frame wakes its queue at the next question to epoll, and
-// a queue that stays empty is parked again.
+// Passes do not visit parked queues. A frame makes its queue awake when the worker asks epoll next. A queue
+// that stays empty is parked again.
 func TestIdleQueuesAreParked(t *testing.T) {
 	r := parkedRig(t, 40)
 	recvs := r.rx(40).Recvs.Load()
@@ -71,7 +71,7 @@ func TestIdleQueuesAreParked(t *testing.T) {
 	r.equal("visits of another parked queue", r.rx(39).Recvs.Load(), recvs)
 }
 
-// Few idle queues stay awake, as do queues that cannot wake the worker up.
+// The worker does not park queues if only a few are idle, and never parks queues that cannot wake it up.
 func TestFewIdleQueuesStayAwake(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.w.parking.afterNS = parkAfterNS
@@ -139,8 +139,8 @@ func TestFrameBeforeArmKeepsAwake(t *testing.T) {
 	r.equal("frames of the late queue", r.sh.Ports[8].RxPackets, 1)
 }
 
-// A device whose fault another worker has found wakes its parked queue at once. Otherwise the
-// worker finds the fault, or a frame without a notification, when it looks at parked queues.
+// If another worker finds the fault of a device, the device's parked queue becomes awake at once. Otherwise
+// the worker finds the fault, or a frame without a notification, when it looks into parked queues.
 func TestParkedQueueIsLookedAt(t *testing.T) {
 	r := parkedRig(t, 40)
 	r.rx(7).Break()
@@ -251,9 +251,9 @@ func openGuest(t testing.TB, o vhosttest.Options) (*vhosttest.Guest, port.Device
 	return g, d
 }
 
-// A worker that parks each queue as soon as it is empty misses no frame of guests that send
-// only when they like. It neither sleeps nor looks at parked queues unasked, so only
-// notifications wake the queues.
+// A worker that parks each queue as soon as it is empty misses no frame of guests that send at random
+// times. In this test it neither sleeps nor looks into parked queues, so only notifications make the
+// queues awake.
 func TestNoWakeupIsLost(t *testing.T) {
 	for _, features := range []uint64{vhost.FeatureVersion1, vhost.FeatureVersion1 | vhost.FeatureEventIndex,
 		vhost.FeatureVersion1 | vhost.FeatureRingPacked, vhost.FeatureVersion1 | vhost.FeatureRingPacked | vhost.FeatureEventIndex} {

@@ -28,7 +28,7 @@ func (r *rig) injectMany(n int) {
 	}
 }
 
-// Only the flush after a full batch may be postponed, and only by one pass.
+// An output may postpone only the flush after a full batch, and only by one pass.
 func TestAFullBatchMayWait(t *testing.T) {
 	r := patientRig(t)
 	r.injectMany(2*packet.BatchSize - 1)
@@ -70,8 +70,8 @@ func TestABatchIsReleasedBehindItsFrames(t *testing.T) {
 	r.equal("frames out", r.tx(2).Packets.Load()+r.tx(3).Packets.Load(), 3*packet.BatchSize)
 }
 
-// In a stream of full batches, buffers may be released late. A smaller batch, a
-// pause, the port's removal and the worker's sleep release all of them.
+// In a stream of full batches, a queue may release its newest buffers late. A smaller batch, a pause, the
+// removal of the port and the worker's sleep make it release all of them.
 func TestBuffersAreReleasedLateInAStream(t *testing.T) {
 	r := patientRig(t)
 	r.rx(1).Retains.Store(true)
@@ -85,7 +85,7 @@ func TestBuffersAreReleasedLateInAStream(t *testing.T) {
 			r.turn()
 		},
 		"sleep": func() {
-			r.injectMany(1) // an arriving frame prevents the sleep
+			r.injectMany(1) // the worker does not sleep while a frame waits
 			r.w.sleep()
 			r.equal("buffers out", uint64(r.rx(1).Lent()), 1)
 			r.turn()
@@ -140,7 +140,7 @@ func TestBuffersAreReleasedBeforeTheirPort(t *testing.T) {
 	r.equal("buffers out", uint64(r.rx(1).Lent()), 0)
 }
 
-// The postponed flush of one port does not wait for other ports.
+// A postponed flush of one port is executed in the next pass, even if other ports postpone theirs again.
 func TestOwedFlushesDoNotWaitForOthers(t *testing.T) {
 	r := patientRig(t)
 	r.addPort(3, porttest.Options{}, false)
@@ -170,7 +170,7 @@ func TestNothingStaysBehindAPortThatGoes(t *testing.T) {
 	}
 }
 
-// failingTx is a transmit queue whose next flush faults if armed is set.
+// failingTx is a transmit queue whose next Flush causes a memory fault if the field armed is set.
 type failingTx struct {
 	*porttest.Tx
 	armed bool
@@ -214,8 +214,8 @@ func failingRig(t *testing.T) (*rig, *failingTx) {
 	return r, tx
 }
 
-// If a port fails in a postponed flush, the next port that gets the same number has no
-// outstanding flush.
+// If a port fails in a postponed flush, the next port with the same number begins without a postponed
+// flush.
 func TestAFailedFlushIsOwedNoMore(t *testing.T) {
 	r, tx := failingRig(t)
 	r.addPort(3, porttest.Options{}, false)
@@ -277,7 +277,7 @@ func TestHoldIsExecutedOnce(t *testing.T) {
 	}
 }
 
-// A short ring's buffers are released at once.
+// The buffers of a queue with a short ring (MayKeep returns false) are released at once.
 func TestNothingIsKeptOfASmallRing(t *testing.T) {
 	r := patientRigOver(t, porttest.Options{Slots: packet.BatchSize})
 	for range 3 {
@@ -320,8 +320,8 @@ func TestBuffersAreReleasedWhenAnotherQueueBreaks(t *testing.T) {
 	r.equal("frames out", r.tx(2).Packets.Load(), packet.BatchSize)
 }
 
-// A kept batch is released as soon as the flush for another queue has published its
-// frames.
+// A kept batch is released as soon as its frames are published, even by a flush for the batch of another
+// queue.
 func TestAQueueWaitsAgainAfterAnothersFlush(t *testing.T) {
 	r := patientRig(t)
 	r.addPort(3, porttest.Options{}, false)

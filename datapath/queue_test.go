@@ -10,7 +10,7 @@ import (
 	"weft/port/porttest"
 )
 
-// A queue drops frames beyond its rate at its output only, and counts them there.
+// OpQueue drops frames beyond its rate only at its own output, and counts them there.
 func TestQueueLimitsItsOutput(t *testing.T) {
 	const slot = flowtable.MaxMeters - 1
 	r := newRig(t, testSizes)
@@ -38,7 +38,7 @@ func TestQueueLimitsItsOutput(t *testing.T) {
 	r.equal("dropped by the queue", c.DroppedPackets, 2)
 }
 
-// Queues, comparisons of the length, and pushes of Ethernet and MPLS allocate nothing.
+// OpQueue, OpLonger, and pushes of Ethernet and MPLS headers allocate nothing.
 func TestQueueAndEncapAllocateNothing(t *testing.T) {
 	r := newRig(t, testSizes)
 	for _, no := range []uint32{1, 2} {

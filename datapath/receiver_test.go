@@ -33,7 +33,8 @@ const (
 	slowReceiver = 3
 )
 
-// slowRig has two ports that send all the time, one of them to a guest whose memory is slow.
+// slowRig returns a worker with three ports: slowSender sends all the time, to slowReceiver, a guest whose
+// memory is slow. otherSender sends when the test makes it send, to port 9.
 func slowRig(t testing.TB, lastNS func(frames int) uint64) *rig {
 	r := timedRig(t)
 	r.timedPortTo(slowReceiver, slowSender, 1, always(4_000))
@@ -52,8 +53,8 @@ func slowRig(t testing.TB, lastNS func(frames int) uint64) *rig {
 	return r
 }
 
-// A receiver whose memory is slow costs the others an eighth of the worker's time, and the port that sends to
-// it has its part of the rest. It loses frames under a reason of its own.
+// A receiver whose memory is slow takes at most an eighth of the worker's time. The port that sends to it
+// has its part of the rest. Frames for the receiver are dropped under a reason of their own.
 func TestSlowReceiversPay(t *testing.T) {
 	for name, lastNS := range map[string]func(int) uint64{
 		"slow": func(frames int) uint64 { return 20_000 * uint64(frames) }, "very slow": func(int) uint64 { return 2_000_000 },
@@ -142,7 +143,7 @@ func TestSlowReceiversWithoutOthers(t *testing.T) {
 	}
 }
 
-// Copies that take several times as long as into sound memory cost the receiver nothing.
+// Copies that take a few times as long as usual cost the receiver nothing.
 func TestSoundReceiversOweNothing(t *testing.T) {
 	r := slowRig(t, func(frames int) uint64 { return freeFrameNS * uint64(frames) })
 	r.replay(otherSender, 1<<50)
@@ -168,7 +169,7 @@ func TestReceiversDoNotPayForPreemption(t *testing.T) {
 	}
 }
 
-// A new port under the number of a slow receiver owes nothing.
+// A port that gets the number of a slow receiver begins without debt.
 func TestNewReceiversOweNothing(t *testing.T) {
 	r := slowRig(t, func(int) uint64 { return 50_000_000 })
 	r.replay(otherSender, 1<<50)
@@ -186,7 +187,8 @@ func TestNewReceiversOweNothing(t *testing.T) {
 	}
 }
 
-// The worker reads the sender's pages before it measures a copy. A fault there is the sender's.
+// The worker reads the sender's pages before it measures a copy. A memory fault of this read detaches the
+// sender's port.
 func TestFaultBeforeAMeasuredCopy(t *testing.T) {
 	panicOnFault(t)
 	r := newRig(t, testSizes)

@@ -24,7 +24,7 @@ func ndFrame(kind, option byte) []byte {
 	return append(append(f, kind), []byte{0, 0, 0, 22: 0, 23: option, 24: 1, 30: 0}...)
 }
 
-// An action changes its field of the key to its operand.
+// Each action changes a header such that the field in the frame's key becomes the action's operand.
 func TestRewriteARPND(t *testing.T) {
 	const mac = 0x020000000099
 	for _, c := range []struct {

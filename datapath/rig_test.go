@@ -17,8 +17,8 @@ var testSizes = Sizes{
 	Held:  64, CommandRing: 1 << 18, UpcallRing: 1 << 18, Templates: 16,
 }
 
-// rig is a worker with the command and upcall rings of control, and with ports in
-// memory. Unless the test calls run, it runs each pass of the worker by calling turn.
+// rig is a worker with control's ends of the command and upcall rings, and with ports in memory. The
+// test runs each pass of the worker by calling turn, unless it calls run.
 type rig struct {
 	t        testing.TB
 	w        *Worker
@@ -49,9 +49,10 @@ func newRig(t testing.TB, sizes Sizes) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.parking.afterNS = ^uint64(0) // tests of other things need no wake-ups
+	w.parking.afterNS = ^uint64(0) // no queue is parked, except in tests of parking
 	if _, measuring := t.(*testing.B); !measuring {
-		w.fixed = w.clock() // so that a busy machine changes neither the size of batches nor timeouts
+		// The clock stands still, so that a busy machine changes neither batches nor timeouts.
+		w.fixed = w.clock()
 	}
 	r := &rig{t: t, w: w, sh: sh, ports: map[uint32]*porttest.Device{},
 		commands: shm.NewProducer(sh.Commands, command), upcalls: shm.NewConsumer(sh.Upcalls)}

@@ -88,7 +88,7 @@ func TestIdleIsIdle(t *testing.T) {
 	c := r.sh.Counters
 	before := *c
 	time.Sleep(2 * maxSleepMS * time.Millisecond)
-	// The worker's own clock, because the test's goroutine may wake up late.
+	// The test uses the worker's own clock, because the test's goroutine may wake up late.
 	now := *c
 	turns := (now.HeartbeatNS-before.HeartbeatNS)/(maxSleepMS*1_000_000) + 3
 	if passes, sleeps := now.IdlePasses-before.IdlePasses, now.Sleeps-before.Sleeps; sleeps > turns || passes > 500*turns {
@@ -97,7 +97,7 @@ func TestIdleIsIdle(t *testing.T) {
 	await(t, "a heartbeat", func() bool { return c.HeartbeatNS > before.HeartbeatNS })
 }
 
-// A worker polls for longer before it sleeps while control has a miss to answer.
+// A worker with a held frame polls for longer before it sleeps, because control will answer soon.
 func TestHeldFramePostponesSleep(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)
@@ -115,8 +115,8 @@ func TestHeldFramePostponesSleep(t *testing.T) {
 	r.equal("sleeps", r.sh.Counters.Sleeps, 1)
 }
 
-// slowArm is a receive queue whose Arm moves the worker's clock, as if the sleep that follows
-// took that long.
+// slowArm is a receive queue whose Arm advances the worker's clock, as if the following sleep took this
+// time.
 type slowArm struct {
 	port.Rx
 	clock  *uint64
@@ -128,8 +128,8 @@ func (q *slowArm) Arm() bool {
 	return q.Rx.Arm()
 }
 
-// After a short sleep the worker polls for longer, until a sleep is long or a batch is too
-// large for a round trip of small frames.
+// After a short sleep the worker polls for longer before the next one. This ends with a long sleep, or
+// with a batch of more than bulkBytes.
 func TestShortSleepPostponesTheNext(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.addPort(1, porttest.Options{}, false)
@@ -157,7 +157,7 @@ func TestShortSleepPostponesTheNext(t *testing.T) {
 	for i := range uint32(packet.BatchSize) {
 		r.inject(1, ethernet(0xa, 2*bulkBytes/packet.BatchSize, i))
 	}
-	r.turn() // a batch that is not part of a round trip
+	r.turn() // receives a batch of more than bulkBytes
 	idle(210, 100, 1)
 	idle(60, 0, 1)
 }
@@ -177,9 +177,9 @@ func TestArmSeesFrames(t *testing.T) {
 	}
 }
 
-// A worker with few polled queues reads them without calling epoll: in every pass if it
-// is idle, otherwise at intervals, and after it has delivered a frame to a local
-// process.
+// A worker with few polled queues reads them without calling epoll. An idle worker reads them in every
+// pass. A busy worker reads them every readyEveryNS, and after it has sent a frame to a process behind a
+// tap.
 func TestFewPolledQueues(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.w.fixed = 1
@@ -219,8 +219,8 @@ type guestRx struct{ port.Rx }
 
 func (guestRx) EdgeWatched() {}
 
-// A worker yields to a guest as to a process behind a tap, but a frame for a guest is no
-// reason to read taps.
+// A worker yields its core after a frame for a guest, as after a frame for a tap. It reads the taps at once
+// only after a frame for a tap.
 func TestYieldToGuests(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.w.fixed = 1
@@ -296,15 +296,15 @@ func TestPolledQueue(t *testing.T) {
 		r.inject(2, ethernet(0xa, 60, i))
 	}
 	r.w.waiter.nextReady = 0
-	for range 4 { // after a full batch, Recv is called until it returns no frame
+	for range 4 { // the worker goes on reading the queue until Recv returns no frame
 		r.turn()
 	}
 	r.equal("sent", r.sh.Ports[1].TxPackets, 3*packet.BatchSize)
 	r.equal("reads", r.rx(2).Recvs.Load(), recvs+4)
 }
 
-// A worker reads a counted queue only if the queue has frames, without asking epoll. It
-// asks epoll at intervals for frames that are not counted.
+// A worker reads a counted queue only if its count says that frames wait, without asking epoll. Every
+// uncountedEveryNS it asks epoll for frames that the count has missed.
 func TestCountedQueue(t *testing.T) {
 	r := newRig(t, testSizes)
 	r.w.fixed = 1

@@ -14,8 +14,8 @@ func sampleAction(snap uint16, probability uint32, tag flowtable.SampleTag) flow
 	return flowtable.Action{Op: flowtable.OpSample, U16: snap, U32: probability, U64: tag.Word()}
 }
 
-// A sampled frame is recorded as it is at the action, with its tag, and goes on. Without a capture
-// of SamplePort nothing is recorded.
+// The record of a sampled frame has the frame as it is at the OpSample, with the action's tag. The frame's
+// other actions follow. Without a capture of SamplePort nothing is recorded.
 func TestSample(t *testing.T) {
 	r := twoPorts(t)
 	before := flowtable.SampleTag{Exporter: 7, Output: 2, Outputs: 1, Unknown: true}
@@ -46,8 +46,8 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// About the probability's part of the frames is sampled, and a port whose samples use up the rate
-// takes no other port's few samples away.
+// The share of sampled frames is about the probability of the OpSample. A few frames of a port are still
+// sampled when another port's frames use up the rate.
 func TestSampleRates(t *testing.T) {
 	r := twoPorts(t)
 	r.capture(0, Capture{Kind: CapturePort, Port: SamplePort})

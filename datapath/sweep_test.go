@@ -81,7 +81,7 @@ func TestPairsInOneBatch(t *testing.T) {
 	r.drops(map[packet.DropReason]uint64{})
 }
 
-// IPv6 datagrams of fused connections are sent in runs, too.
+// sweep sends IPv6 datagrams of fused connections in runs, as it does IPv4.
 func TestSweepSendsBothFamilies(t *testing.T) {
 	ends := []layers.UDPPort{1000, 80}
 	frame := func(v6 bool, from int) []byte {
@@ -110,7 +110,7 @@ func TestSweepSendsBothFamilies(t *testing.T) {
 		for turn := range 4 {
 			before := r.w.fused.hits
 			r.inject(1, out, out, out, out)
-			r.w.receive(r.w.queues.queue(0)) // a whole pass would visit another queue and clear the field found
+			r.w.receive(r.w.queues.queue(0)) // a whole pass would poll another queue and clear fused.found
 			if r.w.fused.found != 0 || r.w.fused.hits-before != 4 {
 				t.Errorf("IPv6 %t, turn %d: %#x are left, %d by a hint", v6, turn, r.w.fused.found, r.w.fused.hits-before)
 			}

@@ -15,7 +15,7 @@ import (
 	"weft/tunnel"
 )
 
-// fits is the length of the longest IP packet for the tunnel, without the VLAN tag.
+// fits is the length in bytes of the longest IP packet that fits into the tunnel without a VLAN tag.
 const fits = 1514 - 50 - 14
 
 // tooLong returns a frame to MAC address 0xa with n bytes of payload.
@@ -119,8 +119,8 @@ func checkAnswer(t *testing.T, answer, f []byte, l3 int) {
 	}
 }
 
-// No ICMP error answers a frame without DF, an ICMP error, a frame beyond the rate
-// limit, or an address that is no host's.
+// No ICMP error answers a frame without DF, an ICMP error, a frame beyond the rate limit, or a frame with
+// an address that cannot be a host's.
 func TestTooBigIsNotAnswered(t *testing.T) {
 	ip := layers.IPv4{Version: 4, TTL: 9, Protocol: layers.IPProtocolTCP, Flags: layers.IPv4DontFragment,
 		SrcIP: []byte{10, 0, 0, 1}, DstIP: []byte{10, 0, 0, 2}}
@@ -163,7 +163,7 @@ func TestTooBigIsNotAnswered(t *testing.T) {
 	if n := len(r.tx(1).TakeAll()); n != answerBurst {
 		t.Errorf("%d answers to %d frames at once", n, 4*packet.BatchSize)
 	}
-	// The limit of one port takes nothing from another one.
+	// A port that has reached its limit does not keep other ports from getting answers.
 	r.install(1, 2, 0xa, toTunnel(77))
 	r.inject(2, make4(func(*layers.IPv4, *layers.Ethernet) {}))
 	r.turn()

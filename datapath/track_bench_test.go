@@ -162,8 +162,8 @@ func ctTableOf(b *testing.B, n int) *conntrack.Table {
 	return conntrack.Open(m, 1)
 }
 
-// turnUntil runs passes until n frames were received, and returns the nanoseconds of
-// processor time per frame.
+// turnUntil runs passes until n frames were received. It returns the processor time for each frame in
+// nanoseconds.
 func turnUntil(b *testing.B, r *rig, n uint64) float64 {
 	start, before := r.sh.Counters.Frames, threadNS(b)
 	for r.sh.Counters.Frames-start < n {
@@ -205,7 +205,8 @@ func BenchmarkTrackedPass(b *testing.B) {
 	}
 }
 
-// answerAll answers each connection, at the address in its reply tuple.
+// answerAll sends one frame in the reply direction of each connection, to the address in the
+// connection's reply tuple.
 func answerAll(r *rig, connections int) {
 	frame := udp(0x0a010001, 0, 80, 0)
 	binary.BigEndian.PutUint16(frame[40:], 0)

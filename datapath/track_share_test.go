@@ -43,8 +43,8 @@ func TestNATSearchesAreCharged(t *testing.T) {
 	r.drops(map[packet.DropReason]uint64{packet.DropNATExhausted: 1})
 }
 
-// A connection through a tunnel counts for its zone, even if its frame was held. Any
-// other connection counts for its port.
+// The quota of the zone counts a connection that came through a tunnel, even if its first frame was held.
+// The quota of the input port counts any other connection.
 func TestTunnelledFramesCountForTheirZone(t *testing.T) {
 	r := firewall(t)
 	shares := func() (list []conntrack.Share) {

@@ -23,8 +23,8 @@ func firstBytes(frames [][]byte, n int) (list [][]byte) {
 	return list
 }
 
-// A truncated output sends the first bytes of each segment of a large frame, with the
-// headers and checksums of whole segments. Outputs around it send the whole frame.
+// OpOutputTruncated sends the first bytes of each segment of a large frame, with the headers and checksums
+// of whole segments. Outputs before and after it send the whole frame.
 func TestTruncatedLargeFrame(t *testing.T) {
 	const size, n, limit = 1460, 20000, 100
 	r := withOffloads(t)
@@ -72,7 +72,7 @@ func TestTruncatedChecksum(t *testing.T) {
 	}
 }
 
-// A frame that waits for a neighbour is truncated when the tunnel has it.
+// A frame that has waited for its tunnel's neighbour is truncated when it is sent.
 func TestTruncatedFrameWaits(t *testing.T) {
 	r := withTunnel(t, tunnel.TemplatePending)
 	into := toTunnel(77)

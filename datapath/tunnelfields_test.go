@@ -91,7 +91,8 @@ func TestTunnelFieldsAreSent(t *testing.T) {
 	r.drops(nil)
 }
 
-// A frame that waits for a neighbour is sent with its fields.
+// A frame that has waited for its tunnel's neighbour is sent with the tunnel fields that its actions had
+// set.
 func TestTunnelFieldsOfAWaitingFrame(t *testing.T) {
 	r, tmpl := withGeneve(t, tunnel.TemplatePending)
 	list := append(flowtable.AppendTunOptions(nil, someOptions), oam(), toTunnel(77))
@@ -118,9 +119,9 @@ func TestTunnelFieldsOfAWaitingFrame(t *testing.T) {
 	}
 }
 
-// The options of a frame reach control with its miss, and the look-up after the answer sees
-// their hash. A megaflow that matches the hash does not match other options; another one
-// ignores them.
+// Control gets the Geneve options of a frame with its miss, and the look-up after the answer uses their
+// hash. A megaflow that matches the hash does not match other options. A megaflow whose mask lacks the hash
+// matches all options.
 func TestOptionsAreMatched(t *testing.T) {
 	r, _ := withGeneve(t, tunnel.TemplateReady)
 	r.install(0, 1, 0xa, append(flowtable.AppendTunOptions(nil, someOptions), oam(), toTunnel(77))...)

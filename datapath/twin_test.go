@@ -10,7 +10,8 @@ import (
 	"weft/packet"
 )
 
-// A reference implementation of execute: one flat frame and one action at a time.
+// This file has a reference implementation of the method execute. It handles one frame in one buffer, one
+// action at a time.
 
 type twinResult struct {
 	outputs []twinOutput
@@ -168,7 +169,7 @@ func twinSet(f []byte, a flowtable.Action, lower uint64) []byte {
 	return f
 }
 
-// twinType returns the offset of the EtherType behind the tags.
+// twinType returns the offset of the frame's EtherType, behind the VLAN tags.
 func twinType(f []byte) int {
 	at := 12
 	for twinTagged(f[at-12:]) {
@@ -177,7 +178,7 @@ func twinType(f []byte) int {
 	return at
 }
 
-// twinNSH returns a new NSH with the fields.
+// twinNSH returns a network service header with these packet.NSHFields.
 func twinNSH(fields uint64) []byte {
 	length := 2
 	if fields>>40&0xff == packet.NSHType1 {
@@ -208,7 +209,8 @@ func twinSetNSH(h []byte, a flowtable.Action) {
 	}
 }
 
-// twinShim returns the EtherType of a frame with a shim; 0: it has none.
+// twinShim returns the EtherType of a frame that has a label stack entry or an I-TAG (a shim) behind its
+// Ethernet header; 0: it has none.
 func twinShim(f []byte) uint16 {
 	if t := binary.BigEndian.Uint16(f[twinType(f):]); t == 0x8847 || t == 0x88e7 {
 		return t
@@ -379,7 +381,8 @@ func randomActions(rng *rand.Rand, ports int) []flowtable.Action {
 			list = append(list, flowtable.Action{Op: flowtable.OpData, U64: rng.Uint64()})
 		}
 	}
-	if rng.Intn(3) == 0 { // A translation sets no field of a header that a push has hidden or a pop has revealed.
+	// A translation sets no field of a header that a push has hidden or a pop has revealed.
+	if rng.Intn(3) == 0 {
 		for range 1 + rng.Intn(3) {
 			a := randomShim(rng)
 			list = append(list, a)

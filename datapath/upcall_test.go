@@ -442,8 +442,8 @@ func TestNeighbour(t *testing.T) {
 	r.equal("sent twice", r.sh.Ports[2].TxPackets, 2)
 	r.equal("packets of the flow", r.sh.Cache.Flows[0].Packets, 2)
 
-	// A retried frame is dropped as DropNoNeighbour if the template is still pending,
-	// and under another reason if the template has failed.
+	// A retried frame is dropped as DropNoNeighbour if the template is still pending, and as DropNoRoute if
+	// the template has failed.
 	tmpl.State = tunnel.TemplatePending
 	r.command(AppendTemplate(nil, 1, &tmpl))
 	r.turn()
@@ -520,8 +520,8 @@ func TestTooBigForTunnel(t *testing.T) {
 	r.equal("drops of the tunnel", r.sh.Ports[vxlanPort].TxReasons[packet.DropTooBigForTunnel], 1)
 }
 
-// Copies of a flood that a tunnel could not take count at the tunnel, by reason; the
-// receiver has lost nothing.
+// Copies of a flood that a tunnel or a port cannot send count as dropped there, by reason. The input port
+// counts no drop.
 func TestCopiesCountAtTheirOutput(t *testing.T) {
 	r := withTunnel(t, tunnel.TemplateNoRoute)
 	r.install(0, 1, 0xa, toTunnel(77), output(2), output(9))

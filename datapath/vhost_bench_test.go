@@ -100,7 +100,7 @@ func benchmarkGuests(b *testing.B, c vhosttest.LoadConfig) {
 }
 
 func measureGuests(b *testing.B, r *rig, l *vhosttest.Load) {
-	runtime.LockOSThread() // the worker reads the account of its thread
+	runtime.LockOSThread() // the worker reads the kernel's accounting of its thread
 	defer runtime.UnlockOSThread()
 	turn := func() time.Duration {
 		begin := time.Now()
