@@ -35,7 +35,8 @@ import (
 // thus share it in proportion to their weights. If some port has a weight above 1, the worker measures
 // visits even if passes are cheap.
 
-// MaxWeight is the largest weight of a port.
+// MaxWeight is the largest weight of a port in the division of the worker's time. The worker refuses larger
+// ones.
 const MaxWeight = 100
 
 const (
@@ -76,7 +77,7 @@ const (
 	sampledEveryNS = 500_000
 )
 
-// account is a port's account in one worker.
+// account has the time that a port has used in one worker, and the port's debt.
 type account struct {
 	turn    uint64 // pass in which the port was visited last
 	passNS  uint64 // time of the visits in that pass

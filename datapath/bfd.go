@@ -70,7 +70,7 @@ type BFDSession struct {
 	claim     bfd.Packet // last doubtful packet since then
 }
 
-// BFDTable has the sessions of all workers of an engine.
+// BFDTable has the BFD sessions of an engine. All its workers share the table.
 type BFDTable struct {
 	lock     TxLock       // guards the table and the sessions
 	sessions []BFDSession // length MaxBFD
@@ -124,7 +124,7 @@ func (t *BFDTable) find(port uint32, remote *[16]byte) *BFDSession {
 	return nil
 }
 
-// BFDSet is the body of a CmdBFD.
+// BFDSet is the body of a CmdBFD: a session and its configuration.
 type BFDSet struct {
 	Port, Template, VNI uint32 // as in BFDSession; Port 0 ends the session
 	Remote              [16]byte

@@ -20,7 +20,8 @@ import (
 // the frame's verdict (sent, dropped, held or merged) is known.
 
 const (
-	// MaxCaptures is the largest number of captures of a worker.
+	// MaxCaptures is the largest number of captures of a worker. The worker refuses CmdCapture for further
+	// ones.
 	MaxCaptures = 8
 	// CaptureRingBytes is the size of a worker's capture ring. The kernel allocates
 	// its pages when they are first used.
@@ -75,7 +76,8 @@ func AppendCapture(buf []byte, index uint32, t *Capture) []byte {
 	return appendWords(buf, t.Mask[:])
 }
 
-// pendingRecord is a record of the current batch that is not published yet.
+// pendingRecord is a record of the current batch. It is in the ring, but published only at the end of the
+// batch, so that later stages can complete it.
 type pendingRecord struct {
 	record captureRecord
 	frame  uint8 // index of the frame in the batch

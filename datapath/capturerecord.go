@@ -36,7 +36,7 @@ const (
 	CacheControl                      // actions sent by the control process for this frame only
 )
 
-// CaptureVerdict is the outcome of a frame when its record is published.
+// CaptureVerdict is what has become of a frame when its record is published, at the end of the batch.
 type CaptureVerdict uint8
 
 // Verdicts of a frame.
@@ -70,7 +70,7 @@ const VoidCapture = 0xff
 // counts further ones.
 const maxCaptureOutputs = 16
 
-// Captured is one decoded record.
+// Captured is a captured frame with its verdict: one decoded record of the capture ring.
 type Captured struct {
 	Worker  int   // number of the worker, set by the reader of the ring
 	Capture uint8 // number of the Capture that has selected the frame, or VoidCapture

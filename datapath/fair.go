@@ -90,7 +90,8 @@ func (c *costs) read(w *Worker) {
 	}
 }
 
-// cutCost returns the cost in nanoseconds of cutting a frame into segments.
+// cutCost returns the estimated cost in nanoseconds of cutting a frame into this number of segments, which
+// have this number of bytes together.
 func cutCost(segments, bytes int) uint64 {
 	return cutCostNS*uint64(segments) + uint64(bytes)/cutBytesPerNS
 }

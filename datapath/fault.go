@@ -16,7 +16,7 @@ import (
 // detaches the port whose memory failed, drops the frames that it was forwarding, and continues with
 // the other ports. Later frames for the detached port are dropped as DropNotAttached.
 
-// addressed is a runtime error that names a memory address.
+// addressed is the runtime error of a memory fault. Addr returns the address of the faulting access.
 type addressed interface {
 	error
 	Addr() uintptr
@@ -134,8 +134,8 @@ func (w *Worker) countTaken(p *txPort) {
 	p.sent += uint8(len(taken))
 }
 
-// failPort detaches a broken port from the worker and reports the reason to the
-// control process.
+// failPort detaches a broken port from the worker, and reports the reason to the control process as soon as
+// the upcall ring has room.
 func (w *Worker) failPort(number uint32, reason string) {
 	if reason == "" {
 		reason = "broken"

@@ -18,7 +18,8 @@ import (
 // Tracking needs the unchanged fragment, so fragments are held only if ct is the first action (except
 // for samples). All fragments of a datagram must come from one port, and from queues of one worker.
 
-// fragments holds the incomplete and the complete datagrams of a worker.
+// fragments has the fragmented datagrams of a worker: those that are incomplete, and complete ones that are
+// not forwarded yet. Sets of frames have one bit for each frame of the batch.
 type fragments struct {
 	conntrack.Fragments
 	whole     []uint32 // numbers of complete datagrams that are not forwarded yet

@@ -57,9 +57,9 @@ const (
 	fuseItself          // tracking, then the other actions of the same list: there is no second megaflow
 )
 
-// A look-up by a hint does not compare all bits of the key with the megaflows of the pair. It omits tupleBits,
-// which the connection's tuple determines, for the first megaflow. It omits knownBits for the second one:
-// tupleBits, recirc_id and the ct_* fields, which the hint determines.
+// A look-up by a hint does not compare all bits of the key with the megaflows of the pair. For the first
+// megaflow it omits tupleBits, which the connection's tuple determines. For the second one it omits
+// knownBits: tupleBits, recirc_id and the ct_* fields, which the hint determines.
 var knownBits, tupleBits = func() (k, t flowtable.Key) {
 	t[flowtable.WIP] = 0xff << 56
 	t[flowtable.WIPv4] = ^uint64(0)

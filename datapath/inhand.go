@@ -18,7 +18,7 @@ type InHand struct {
 	// Sending has the bits of a value of the type Sending, which says what transmit queue the worker uses,
 	// and for which operation; 0: it uses none.
 	Sending uint64
-	// Asleep is 1 while the worker sleeps, for at most MaxSleepNS.
+	// Asleep is 1 while the worker sleeps, which takes at most MaxSleepNS, and else 0.
 	Asleep uint64
 	// Thread is the kernel's id of the worker's thread; 0: the worker has not started yet, or
 	// has ended.
@@ -26,7 +26,8 @@ type InHand struct {
 	_      [4]uint64
 }
 
-// MaxSleepNS is the longest time for which Asleep stays 1, in nanoseconds.
+// MaxSleepNS is the longest time in nanoseconds for which a worker sleeps. A worker whose InHand.Asleep
+// stays 1 for longer has hung.
 const MaxSleepNS = maxSleepMS * 1_000_000
 
 // Visit identifies one poll of a receive queue. It packs a counter of polls, the port,

@@ -12,7 +12,7 @@ import (
 	"weft/port"
 )
 
-// PortQueues are the queues of one port that a worker gets.
+// PortQueues has the queues of one port that one worker uses. Other workers may use other queues of the port.
 type PortQueues struct {
 	Port uint32 // datapath port number
 	// Rx has the receive queues that only this worker uses. It may be empty.
@@ -29,7 +29,8 @@ type PortQueues struct {
 	Tunnel bool
 }
 
-// mailbox has the requests of other goroutines to the worker.
+// mailbox carries the requests of other goroutines to the worker, one at a time: adding and removing ports,
+// and Stop.
 type mailbox struct {
 	mail     atomic.Pointer[mail] // present request; nil: none. Its store in post pairs with takeMail.
 	mailing  sync.Mutex           // serializes calls of post

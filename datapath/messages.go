@@ -21,13 +21,13 @@ import (
 // Publish of the command ring returns the number of messages written so far. The worker has executed
 // a command when the ring's Done count has reached the number that Publish returned for the command.
 
-// CommandOp is the operation that a command requests.
+// CommandOp is the operation that a command requests of the worker.
 type CommandOp uint32
 
 // Operations of commands.
 const (
-	// CmdInstall installs a megaflow in slot Arg, which must be free. The body is
-	// key, mask, actions.
+	// CmdInstall installs a megaflow in slot Arg, which must be free. The body is the key, the mask and
+	// the actions. Counters.InstallsRefused counts refused megaflows.
 	CmdInstall CommandOp = iota + 1
 	// CmdRemove removes the megaflow in slot Arg. The megaflow's statistics stay
 	// readable until the slot is used again.
@@ -42,7 +42,7 @@ const (
 	// reason packet.Consumed means that the control process has taken the frame for itself: no drop
 	// counter counts it.
 	CmdDropHeld
-	// CmdTemplate replaces tunnel template Arg by the template in the body.
+	// CmdTemplate replaces tunnel template Arg by the tunnel.Template in the body.
 	CmdTemplate
 	// CmdTermination sets entry Arg of the table of local tunnel endpoints; the body
 	// is a tunnel.Termination. CmdRemoveTermination removes the entry.
@@ -74,7 +74,7 @@ const (
 	CmdWeight
 )
 
-// UpcallOp is the operation that an upcall requests.
+// UpcallOp says what an upcall reports to the control process.
 type UpcallOp uint32
 
 // Operations of upcalls.
@@ -157,7 +157,7 @@ func AppendEndConnections(buf []byte, refs []conntrack.Ref) []byte {
 	return buf
 }
 
-// Upcall is a decoded upcall.
+// Upcall is a decoded message of the upcall ring.
 type Upcall struct {
 	Op       UpcallOp
 	Arg      uint32        // argument; its meaning depends on Op

@@ -197,7 +197,7 @@ func TestPartialChecksum(t *testing.T) {
 	r.drops(nil)
 }
 
-// Only a frame with a false offload is dropped.
+// A frame whose offload contradicts its headers is dropped. The other frames of its batch are sent.
 func TestBadOffload(t *testing.T) {
 	r := withOffloads(t)
 	r.install(0, 1, 0xa, output(5))

@@ -59,7 +59,7 @@ func (p *parking) endPass(idle int) { p.idle, p.parks = idle, 0 }
 // parkedEveryNS.
 func (p *parking) postpone(w *Worker) { p.turn, p.askNS = w.turn, w.now+parkedEveryNS }
 
-// parked returns the number of parked queues.
+// parked returns the number of parked queues, which follow the awake ones in the field order.
 func (t *queueTable) parked() int { return t.count - t.awake }
 
 // park parks the awake queue q, which the pass has found empty, unless a limit or the kind of queue forbids
@@ -99,7 +99,8 @@ func (w *Worker) wake(q *rxQueue) {
 	}
 }
 
-// wakeParked wakes the parked queues that may have frames.
+// wakeParked makes parked queues awake that may have frames: those with an event in the epoll set, those of
+// broken devices, and those in which it finds frames (lookAtParked).
 func (w *Worker) wakeParked() {
 	p := &w.parking
 	if w.queues.parked() == 0 {

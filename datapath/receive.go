@@ -27,7 +27,7 @@ type reception struct {
 // a port that would exceed it.
 const maxQueues = 1024
 
-// rxQueue is a receive queue. The worker owns it.
+// rxQueue is a receive queue with the worker's state for it. Only one worker uses the queue, and owns it.
 type rxQueue struct {
 	rx      port.Rx
 	port    uint32

@@ -9,7 +9,8 @@ import "weft/packet"
 // the checksum, or cuts the large frame into segments. The segments share the large frame's memory;
 // only the output copies their payload.
 
-// largeWork has the frames that the worker itself cuts, merges or makes.
+// largeWork has buffers for frames that the worker itself cuts, merges or makes. A stage uses them only
+// while it handles one frame or one run.
 type largeWork struct {
 	coalescer packet.Coalescer
 	segments  packet.Batch // segments of a large frame, or a frame that the worker itself has made
@@ -23,8 +24,8 @@ var inOrder = func() (order [packet.BatchSize]uint8) {
 	return order
 }()
 
-// sendUndone sends the frames in the list "order" to port p. It computes checksums and cuts large
-// frames if p does not take undone frames.
+// sendUndone sends the frames in the list "order" to port p. If p does not take a frame's unfinished
+// checksum or segmentation, the worker does this work first.
 func (w *Worker) sendUndone(p *txPort, order []uint8) {
 	mtu := p.tx.MTU()
 	first := 0 // index in "order" of the first frame that was not sent yet
@@ -77,7 +78,7 @@ func (w *Worker) sendSegments(p *txPort, i, mtu int) {
 	w.captureResult(p, i, outer.port, reason)
 }
 
-// sendCut sends the frames in w.segments to port p. outer describes their outer headers, if they have
+// sendCut sends the frames in w.segments to port p. "outer" describes their outer headers, if they have
 // any. If isFull is true, sendCut only counts the frames as dropped. It reports whether the port is full.
 func (w *Worker) sendCut(p *txPort, outer overlay, isFull bool) bool {
 	b := &w.segments

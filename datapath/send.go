@@ -26,7 +26,8 @@ type outputs struct {
 	txInUse   *txPort // output port whose transmit queue is in use
 }
 
-// txPort is an output port. The worker owns it.
+// txPort is an output port with the worker's state for it. The worker owns it, except for a transmit queue
+// that it shares with other workers.
 type txPort struct {
 	tx       port.Tx // transmit queue; nil: the port has none
 	offloads packet.Offloads
@@ -62,7 +63,8 @@ func (l *portList) add(p *txPort) {
 	l.count++
 }
 
-// TxLock guards a transmit queue that several workers use.
+// TxLock is a spin lock in a cache line of its own. It guards what several workers use: a transmit queue, or
+// the BFD sessions.
 type TxLock struct {
 	held atomic.Uint32
 	_    [60]byte

@@ -53,7 +53,7 @@ type fork struct {
 	live    uint32
 }
 
-// HeldTrack is the connection tracking state of a held frame.
+// HeldTrack is the connection tracking state of a held frame. The frame gets it back when it is resumed.
 type HeldTrack struct {
 	Recirc  uint32
 	Tracked uint32 // 1: Meta is valid
@@ -313,7 +313,8 @@ func (w *Worker) recirculate(i int, id uint32, isLast bool) bool {
 	return true
 }
 
-// executeFrame executes the actions of the megaflow found for frame i.
+// executeFrame executes the actions of the megaflow that the look-up has found for frame i, or reports the
+// miss to control.
 func (w *Worker) executeFrame(i int) {
 	if slot := w.slots[i]; slot == flowtable.NoSlot {
 		w.miss(i)

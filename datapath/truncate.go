@@ -13,7 +13,8 @@ import (
 // frame exceeds the limit, the worker cuts the frame and truncates each segment. The result
 // therefore depends neither on the sender's offloads nor on coalescing.
 
-// outputTruncated sends the first a.U64 bytes of frame i to port a.U32.
+// outputTruncated executes an OpOutputTruncated: it sends the first a.U64 bytes of frame i to port a.U32. A
+// shorter frame is sent whole.
 func (w *Worker) outputTruncated(i int, a *flowtable.Action) {
 	if reason := w.unsendable(a.U32); reason != packet.DropNone {
 		w.dropAt(a.U32, i, reason)

@@ -71,7 +71,7 @@ func (w *Worker) awaitNeighbour(i int, a *flowtable.Action, x *tunnel.Fields) {
 	w.endUpcall()
 }
 
-// maxFaultReason is the largest length in bytes of an UpFault's reason.
+// maxFaultReason is the largest length in bytes of the reason in an UpFault. Longer reasons are cut.
 const maxFaultReason = 200
 
 // reportFaults reports failed ports to the control process. If the upcall ring is

@@ -272,7 +272,7 @@ func (w *Worker) Run() error {
 		}
 	}
 	w.processor = cpu.OwnProcessor()
-	// An access to truncated guest memory becomes a panic for recoverFault.
+	// An access to truncated guest memory then becomes a panic, which recoverFault handles.
 	debug.SetPanicOnFault(true)
 	w.now = w.clock()
 	w.lastBusy = w.now
@@ -285,7 +285,7 @@ func (w *Worker) Run() error {
 	return nil
 }
 
-// Stop ends Run and waits for it.
+// Stop makes Run return after its present pass, and waits for that.
 func (w *Worker) Stop() {
 	w.stopping.Store(true)
 	shm.SignalOwn(w.config.CommandEvent)
