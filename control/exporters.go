@@ -24,27 +24,23 @@ func (d *Daemon) interfaces() (list []flowexport.Interface) {
 			indexes[devices[i].Name] = devices[i].Index
 		}
 	}
-	type bridge struct {
-		number uint8
-		id     uint64
-	}
-	bridges := map[string]bridge{}
-	for i, b := range d.bridges.List() {
-		id, _ := strconv.ParseUint(b.DatapathID, 16, 64) // valid, because control/bridges has formatted it
-		name := b.Name
-		if b.First {
-			name = ""
-		}
-		bridges[name] = bridge{uint8(i), id}
-	}
-	ports, _ := d.ports.List("") // error ignored: "" stands for all ports
+	datapathIDs := map[uint8]uint64{} // by number of bridge
+	ports, _ := d.ports.List("")      // error ignored: "" stands for all ports
 	for i := range ports {
 		p := &ports[i]
 		if p.Type == "mirror" || p.Type == "ipfix" || p.Type == "sflow" {
 			continue
 		}
-		b := bridges[p.Bridge]
-		face := flowexport.InterfaceOf(p, b.number, b.id, indexes[deviceOf(p)])
+		b := d.bridges.Named(p.Bridge)
+		if b == nil { // deleted since
+			continue
+		}
+		id, known := datapathIDs[b.Number]
+		if !known {
+			id, _ = strconv.ParseUint(d.bridges.Describe(b).DatapathID, 16, 64) // written by bridges, so it is valid
+			datapathIDs[b.Number] = id
+		}
+		face := flowexport.InterfaceOf(p, b.Number, id, indexes[deviceOf(p)])
 		if port := map[string]uint16{"vxlan": 4789, "geneve": 6081}[p.Type]; port != 0 {
 			if own, err := strconv.ParseUint(p.Options["dst_port"], 10, 16); err == nil {
 				port = uint16(own)

@@ -411,7 +411,7 @@ func InterfaceOf(p *api.Port, bridge uint8, datapathID uint64, index int) Interf
 	i := Interface{Number: p.Number, Index: uint32(index), Name: p.Name, Type: p.Type, Bridge: p.Bridge, OpenFlow: number, DatapathID: datapathID,
 		Up: p.State == "up", RxPackets: p.Stats.RxPackets, RxBytes: p.Stats.RxBytes, TxPackets: p.Stats.TxPackets, TxBytes: p.Stats.TxBytes, TxDrops: p.Stats.TxDrops}
 	if index == 0 {
-		i.Index = uint32(bridge+1)<<16 | number&0xffff
+		i.Index = (uint32(bridge)+1)<<16 | number&0xffff
 	}
 	for _, n := range p.Stats.RxDrops {
 		i.RxDrops += n
