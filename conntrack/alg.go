@@ -16,10 +16,10 @@ import (
 // host. Announcements on an FTP control connection with NAT are rewritten; see
 // shift.go.
 
-// ALG is a gateway.
+// ALG is an application layer gateway, which finds the connections that others announce.
 type ALG uint8
 
-// Gateways.
+// Gateways. ALGNone means that connections are not searched for announcements.
 const (
 	ALGNone ALG = iota
 	ALGFTP
@@ -30,11 +30,11 @@ const (
 // Announcements are shorter than this and begin their segment.
 const maxCommand = 120
 
-// announce passes frame x to the gateway (FTP or TFTP) of connection n. It does nothing
-// if the connection has no gateway, or no longer has generation g. The frame belongs to the
-// connection, in direction dir. If another connection has announced the same, announce
-// returns false for a translated connection: the announced connection would go to the other's
-// address. Without translation, both announce the same address.
+// announce passes frame x, which belongs to connection n in direction dir, to the connection's
+// gateway (FTP or TFTP). It does nothing if the connection has no gateway, or no longer has
+// generation g. It returns false if the caller must drop the frame: connection n is translated,
+// and another one has announced the same address and port. The announced connection would then reach
+// the other's client. Without translation, both announce the same host, so neither frame is dropped.
 func (tr *Tracker) announce(x *trackedFrame, n, g uint32, dir uint8) (ok bool) {
 	t := tr.Table
 	var v view
@@ -55,8 +55,8 @@ func (tr *Tracker) announce(x *trackedFrame, n, g uint32, dir uint8) (ok bool) {
 	return true
 }
 
-// expectationOf returns the expectation (the future connection) for an announcement in
-// direction dir of connection n, without ports. v is a copy of connection n.
+// expectationOf returns the expectation (the future connection) that an announcement in
+// direction dir of connection n creates. The caller sets its ports. v is a copy of connection n.
 func (tr *Tracker) expectationOf(v *view, n uint32, dir uint8) expectation {
 	other := v.tuples[1-dir&1].tuple(v.addresses(1 - dir&1))
 	e := expectation{src: other.Src, dst: other.Dst, zone: other.Zone, proto: other.Proto, announcer: dir, sender: tr.sender,
@@ -67,8 +67,8 @@ func (tr *Tracker) expectationOf(v *view, n uint32, dir uint8) expectation {
 	return e
 }
 
-// readOwn reads an FTP announcement of the sender's own address. ok is false for any
-// other text.
+// readOwn reads an FTP announcement from the text "line", which the side "dir" of connection v sent.
+// ok is false unless the text announces the sender's own address.
 func readOwn(line []byte, v *view, dir uint8) (a announced, ok bool) {
 	if len(line) == 0 {
 		return a, false
@@ -95,10 +95,11 @@ func payloadOf(b *packet.Batch, f *packet.Frame) []byte {
 	return h[at:min(at+maxCommand, len(h))]
 }
 
-// translationOfParent chooses the translation of a related connection whose FTP or TFTP
-// parent is translated. It reverses the parent's translation of the announced address. It
-// sets replyTuple to the reply tuple and returns the flags of the connection. ok is false if
-// the parent is not translated. The caller holds the table's lock.
+// translationOfParent chooses the translation of a related connection whose FTP or TFTP parent
+// (announcing connection) is translated. The new connection gets the addresses that the announcer
+// itself uses, and the port that it announced. replyTuple is set to the reply tuple; the result is
+// the flags of the connection. ok is false if the parent is not translated. The caller holds the
+// table's lock.
 func (tr *Tracker) translationOfParent(p *probe, nat *NAT, g *newConn, replyTuple *probe, now uint64) (flags uint16, ok bool) {
 	t, n := tr.Table, g.related.Number
 	if g.related.Generation == 0 || nat.Kind == NATNone {
@@ -124,7 +125,7 @@ func (tr *Tracker) translationOfParent(p *probe, nat *NAT, g *newConn, replyTupl
 
 // announced is the content of an FTP announcement: an address and a port.
 type announced struct {
-	address    netip.Addr // invalid: the connection's own address
+	address    netip.Addr // an invalid address stands for the connection's own
 	port       uint16
 	start, end int  // line[start:end] holds address and port
 	between    byte // separator in EPRT and reply 229; 0: PORT or reply 227
@@ -203,8 +204,8 @@ func (a *announced) readExtended(line []byte, full bool) bool {
 	return len(family)+len(address) == 0
 }
 
-// fields is the part of a text that is not read yet. Its fields are separated by the
-// byte between, which is 0 after the last field.
+// fields is a text whose first fields have been read and removed. The byte "between" separates
+// its fields. That byte is 0 after the last field.
 type fields struct {
 	text    []byte
 	between byte
@@ -224,7 +225,8 @@ func (f *fields) nextField() (text []byte, isLast bool) {
 // digit returns the value of a decimal digit, or 10 for any other character.
 func digit(c byte) uint { return min(uint(c-'0'), 10) }
 
-// decimal reads a decimal number. ok is false if the number exceeds limit.
+// decimal reads a decimal number of at most five digits. ok is false if the text is not such a
+// number, or if the number exceeds limit.
 func decimal(text []byte, limit uint) (n uint, ok bool) {
 	if len(text) == 0 || len(text) > 5 {
 		return 0, false

@@ -22,7 +22,7 @@ const (
 )
 
 // zone is the state of one ct zone, in one cache line. The control process writes
-// limit and policy. The table's lock guards the other fields.
+// the fields limit and policy. The table's lock guards the other fields.
 type zone struct {
 	limit     atomic.Uint32 // 1 + the limit of connections; 0: the default limit of all zones applies
 	policy    atomic.Uint32
@@ -35,12 +35,12 @@ type zone struct {
 	_         [32]byte
 }
 
-// list is a list of connections: their number, and 1 + the record numbers of the first
-// and the last.
+// list is the head of a linked list of connections. The fields first and last are 1 + the number of
+// a connection's record. The field count is the length of the list.
 type list struct{ first, last, count uint32 }
 
-// SetZoneLimit limits a zone to n connections; 0: no new connection. Existing
-// connections stay.
+// SetZoneLimit limits a zone to n connections. If n is 0, no new connection begins in the zone.
+// Existing connections stay.
 func (m *Memory) SetZoneLimit(zone uint16, n uint32) {
 	m.zones[zone].limit.Store(min(n, 1<<32-2) + 1)
 }
@@ -48,19 +48,20 @@ func (m *Memory) SetZoneLimit(zone uint16, n uint32) {
 // ClearZoneLimit makes the default limit apply to a zone.
 func (m *Memory) ClearZoneLimit(zone uint16) { m.zones[zone].limit.Store(0) }
 
-// SetDefaultZoneLimit sets the limit of all zones without their own; 0: no limit.
+// SetDefaultZoneLimit sets the limit in connections for each zone without a limit of its own; 0: no limit.
 func (m *Memory) SetDefaultZoneLimit(n uint32) { m.settings.zoneDefault.Store(n) }
 
-// DefaultZoneLimit returns the limit of all zones without their own; 0: no limit.
+// DefaultZoneLimit returns the limit in connections for each zone without a limit of its own; 0: no limit.
 func (m *Memory) DefaultZoneLimit() uint32 { return m.settings.zoneDefault.Load() }
 
-// ZoneLimit returns the zone's own limit. set is false if the default limit applies.
+// ZoneLimit returns the zone's own limit in connections. set is false if the default limit applies.
 func (m *Memory) ZoneLimit(zone uint16) (n uint32, set bool) {
 	v := m.zones[zone].limit.Load()
 	return max(v, 1) - 1, v != 0
 }
 
-// ZoneCount returns the number of connections in a zone.
+// ZoneCount returns the number of connections in a zone, including expired ones that the sweep has
+// not ended yet.
 func (m *Memory) ZoneCount(zone uint16) int { return int(m.zones[zone].count) }
 
 // ZoneLosses returns how many connections were evicted and refused because of the
@@ -79,8 +80,8 @@ func (m *Memory) zoneLimit(z *zone) (n uint32, limited bool) {
 	return n, n != 0
 }
 
-// join adds connection n to two lists of this kind: the list of its quota holder, and the
-// list of its member.
+// join adds connection n to the end of two lists of this kind, such as listUnreplied: the list of its
+// quota holder and the list of its member. The caller holds the table's lock.
 func (t *Table) join(n uint32, kind uint8) {
 	t.conns[n].list = kind
 	m := t.links[n].member
@@ -130,8 +131,8 @@ func (t *Table) pull(l *list, n uint32, level int) {
 	l.count--
 }
 
-// relist moves connection n to lists of another kind. It does nothing if n no longer
-// has generation g.
+// relist moves connection n to the lists of another kind. It does nothing if n no longer
+// has generation g. The caller does not hold the table's lock.
 func (t *Table) relist(n, g uint32, kind uint8) {
 	t.lock()
 	if c := &t.conns[n]; c.generation() == g && c.list != kind {
@@ -160,8 +161,8 @@ func (t *Table) makeRoom(zone uint16, h uint32) bool {
 	return t.head.count < uint32(t.Limit()) || t.evictFor(h)
 }
 
-// evictFirst ends the first connection of list l. The connection keeps its seat, for
-// which the caller must call enrol or settleSeat.
+// evictFirst ends the first connection of list l. The counts of connections still include it: its seat
+// (member.go) stays until the caller calls enrol or settleSeat.
 func (t *Table) evictFirst(l *list, level int) {
 	n := l.first - 1
 	t.holders[t.holderOf(n)].evicted++
@@ -178,7 +179,8 @@ type newConn struct {
 	label   [2]uint64
 	marked  bool
 	related Ref // the parent: the connection that has announced this one; zero: none
-	// Direction of the announcement on the parent connection, and the announced port.
+	// announcer is the direction, in the parent, of the frame that announced this connection. announced
+	// is the port in the announcement.
 	announcer uint8
 	announced uint16
 	alg       ALG
@@ -187,7 +189,7 @@ type newConn struct {
 
 // create creates a connection for the frame of probe p (its tuple with a hash), with
 // the translation nat. It returns a Ref to the connection, or the reason for refusing
-// it. created is false if it was refused, or if the connection already exists.
+// it. created is false if the connection was refused, or if it already exists.
 func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, created bool, reason packet.DropReason) {
 	tr.lock()
 	ref, created, reason = tr.createLocked(p, nat, g, now)
@@ -196,7 +198,8 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, 
 	return ref, created, reason
 }
 
-// createLocked does the same as create. The caller holds the table's lock.
+// createLocked is create for a caller that holds the table's lock. It may leave the seat of an evicted
+// connection, so the caller must call settleSeat.
 func (tr *Tracker) createLocked(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, created bool, reason packet.DropReason) {
 	t := tr.Table
 	if n, _ := t.find(p); n != none {
@@ -246,8 +249,8 @@ func (tr *Tracker) createLocked(p *probe, nat *NAT, g *newConn, now uint64) (ref
 // No worker can see the connection yet.
 func (t *Table) fill(n uint32, p, replyTuple *probe, flags uint16, g *newConn, now uint64) {
 	c := &t.conns[n]
-	// word by word, because a wider load of words that were just written waits until they
-	// are in the cache (no store forwarding)
+	// copied word by word: a wider load would wait until the two words, which were just written
+	// separately, are in the cache (no store forwarding)
 	c.tuples[0].a, c.tuples[0].b = p.a, p.b
 	c.tuples[1].a, c.tuples[1].b = replyTuple.a, replyTuple.b
 	if p.ipv6() {
@@ -281,7 +284,7 @@ func (t *Table) fill(n uint32, p, replyTuple *probe, flags uint16, g *newConn, n
 	t.refresh(c, g.class, now)
 }
 
-// refuse counts a refused connection of quota holder h.
+// refuse counts a refused connection of quota holder h. It returns the results of createLocked.
 func (t *Table) refuse(h uint32) (Ref, bool, packet.DropReason) {
 	t.head.counters.RefusedLimit++
 	t.holders[h].refused++
@@ -313,7 +316,8 @@ func (t *Table) erase(n uint32, reason Reason) {
 	t.dismiss(t.seatOf(n))
 }
 
-// strike does the same as erase, except that the counts still include the connection.
+// strike ends live connection n as erase does, but leaves the connection's seat: the counts of the
+// table, zone, quota holder and member still include it.
 func (t *Table) strike(n uint32, reason Reason) {
 	c := &t.conns[n]
 	t.emitEvent(n, eventDestroy, reason)

@@ -18,12 +18,12 @@ type conn struct {
 	// connection lives. The upper half is the epoch of the engine that holds the
 	// connection's lock; 0: not locked.
 	meta      atomic.Uint64
-	tuples    [2]words // tuples without translation, of the original and of the reply direction
+	tuples    [2]words // tuples that frames have before translation: original direction, reply direction
 	expiresNS uint64   // CLOCK_MONOTONIC
 	mark      uint32
 	flags     uint16
 	policy    uint8 // number of the timeout policy that the zone had when the connection began
-	class     Class // state whose timeout runs
+	class     Class // timeout class; expiresNS follows from its timeout
 	list      uint8 // kind of the connection's lists, such as listUnreplied
 	_         uint8
 	port      uint16 // input port of the first frame; see holder.go
@@ -96,7 +96,7 @@ func (c *conn) metaAfter() uint64 {
 	return c.meta.Load()
 }
 
-// This part has spin locks of the table and of a connection. An owner that is not
+// The spin locks of the table and of its connections follow. An owner that is not
 // preempted holds such a lock for at most a microsecond.
 
 const maxLockPauses = 256
@@ -117,8 +117,8 @@ func (t *Table) lock() {
 
 func (t *Table) unlock() { cpu.StoreRelease(&t.head.lock, 0) }
 
-// lockConn locks connection c. It returns false if c does not have generation g. An
-// engine with one worker needs no lock.
+// lockConn locks connection c. It returns false, without the lock, if c does not have
+// generation g. An engine with one worker takes no lock; lockConn then only compares the generation.
 func (t *Table) lockConn(c *conn, g uint32) bool {
 	if t.solo {
 		return c.generation() == g
@@ -138,7 +138,7 @@ func (t *Table) lockConn(c *conn, g uint32) bool {
 	}
 }
 
-// unlockConn unlocks connection c and sets its generation to g.
+// unlockConn unlocks connection c and sets its generation to g. A changed g makes earlier Refs stale.
 func (t *Table) unlockConn(c *conn, g uint32) {
 	if !t.solo || c.meta.Load() != uint64(g) {
 		c.meta.Store(uint64(g))
@@ -162,8 +162,8 @@ func (t *Table) kill(c *conn) {
 	}
 }
 
-// view is a consistent copy of a connection. The record of the connection itself may be
-// reused at any time.
+// view is a consistent copy of a connection. Workers may change or reuse the connection's own record
+// at any time.
 type view struct {
 	flags  uint16
 	mark   uint32
@@ -181,7 +181,7 @@ func (v *view) addresses(dir uint8) *[4]uint64 {
 	return (*[4]uint64)(v.long[4:])
 }
 
-// read copies connection n to v. It reports false if n no longer has generation g.
+// read copies connection n to v without a lock. It returns false if n no longer has generation g.
 func (t *Table) read(n, g uint32, v *view) bool {
 	c := &t.conns[n]
 	for tries := 0; ; tries++ {
@@ -208,8 +208,8 @@ func (t *Table) read(n, g uint32, v *view) bool {
 	}
 }
 
-// readBorn copies a connection to v. It returns false if the connection has ended. ref
-// has the generation that the connection had at its beginning.
+// readBorn copies a connection to v, whatever its present generation is. ref has the generation that
+// the connection had at its beginning. readBorn returns false if the connection has ended.
 func (t *Table) readBorn(ref Ref, v *view) bool {
 	return ref.Number < uint32(len(t.conns)) && t.read(ref.Number, t.conns[ref.Number].generation(), v) && v.born == ref.Generation
 }

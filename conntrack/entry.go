@@ -25,19 +25,19 @@ type Entry struct {
 	Tags [2]uint32
 }
 
-// readTries is the number of times that Each tries to read a connection that workers
-// change. After that Each skips the connection.
+// readTries is the number of attempts to copy a connection while workers change it. If all
+// fail, Each skips the connection.
 const readTries = 100
 
 // Each calls visit for every connection that has not expired, until visit returns
-// false. Workers continue meanwhile, so each entry is consistent, but the whole list
-// is not. visit may use the entry only during the call.
+// false. now is CLOCK_MONOTONIC in nanoseconds. Workers continue meanwhile, so each entry is
+// consistent, but entries may be from different times. visit may use the entry only during the call.
 func (m *Memory) Each(now uint64, visit func(*Entry) bool) {
 	m.EachIn(0, uint32(len(m.conns)), now, visit)
 }
 
-// EachIn does the same as Each for the records with numbers in [start, end). It reports
-// whether there are further records. It returns false after visit has returned false.
+// EachIn calls visit as Each does, for the records with numbers from start to end-1. It reports whether
+// the table has records from number end on. It returns false if visit has returned false.
 func (m *Memory) EachIn(start, end uint32, now uint64, visit func(*Entry) bool) bool {
 	fresh := min(m.head.fresh, uint32(len(m.conns)))
 	var e Entry

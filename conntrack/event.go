@@ -79,8 +79,8 @@ func (c *Counters) ended(reason Reason) *uint64 {
 	return &c.Expired
 }
 
-// Event is one event of a connection. Entry is the connection at that time, without
-// TimeoutS.
+// Event is one event of a connection. Entry is the connection at the time of the event; its
+// TimeoutS is 0.
 type Event struct {
 	Kind   EventKind
 	Reason Reason
@@ -94,8 +94,8 @@ const (
 	eventKindsAt = 17
 )
 
-// Watch selects the kinds of events that workers report, and their zone (nil: all
-// zones). The control process calls Watch.
+// Watch selects the kinds of events that workers report (one bit each, see AllEvents; 0: none) and
+// the zone of the connections (nil: all zones). The control process calls Watch.
 func (m *Memory) Watch(kinds uint8, zone *uint16) {
 	v := uint32(kinds&AllEvents) << eventKindsAt
 	if zone != nil && v != 0 {
@@ -133,7 +133,7 @@ func (t *Table) emitUpdate(c *conn, n, g uint32, reason Reason) {
 // Layout of an event in the ring, little endian. Each line gives an offset in bytes,
 // the fields from there on, and the size of each field:
 //
-//	 0 kind, reason, class, phases of both sides   1 byte each
+//	 0 kind, reason, class, phases of both sides, 1 byte unused; 1 byte each
 //	 6 flags                                       16 bits
 //	 8 number, generation, mark, window ends of both sides, 4 bytes unused; 32 bits each
 //	32 label, both tuples' words                   64 bits each
@@ -188,7 +188,8 @@ func (t *Table) emitEvent(n uint32, kind EventKind, reason Reason) {
 	t.eventRing.Publish()
 }
 
-// ParseEvent decodes an event from the ring. Only the control process calls it.
+// ParseEvent decodes a message of the event ring, in the layout above. Only the control process
+// calls it.
 func ParseEvent(msg []byte) (Event, error) {
 	if len(msg) != eventBytes && len(msg) != eventLongBytes || msg[0] >= byte(eventKinds) || msg[1] >= byte(reasons) {
 		return Event{}, fmt.Errorf("invalid connection event of %d bytes", len(msg))

@@ -4,23 +4,23 @@ package conntrack
 
 import "weft/packet"
 
-// Expectations are announced connections (alg.go) that have not begun yet. They are found
-// by hash. Each expectation counts for the quota holder of the announcing frame. If all
+// Expectations are announced connections (alg.go) that have not begun yet. A hash table has them.
+// Each expectation counts for the quota holder (port or zone, holder.go) of the announcing frame. If all
 // records are in use, the quota holder with the most expectations loses its oldest one.
 //
-// Two expectations cannot have the same tuple. The first announcement keeps it while the
-// expectation is valid, and another connection's announcement is refused and counted for its
-// quota holder: whoever announces last would otherwise end or receive another's connection.
+// Two expectations cannot have the same tuple. While the first expectation is valid, another
+// connection's announcement of this tuple is refused and counted for its quota holder. Otherwise a
+// later announcement could end or take over a connection that somebody else has announced.
 
 const (
 	// MaxExpectations is the largest number of expectations of a table.
 	MaxExpectations = 1024
 	// expectationNS is the lifetime of an expectation.
 	expectationNS = 120_000_000_000
-	// maxExpectedPorts is the number of other ports that are tried if another client
+	// maxExpectedPorts is the number of other ports that expect tries if another client
 	// behind the same translated address has announced the same port.
 	maxExpectedPorts = 64
-	// expectationsSwept is the number of expectations checked for expiry at once.
+	// expectationsSwept is the number of records that one step of the sweep checks for expiry.
 	expectationsSwept = 4
 )
 
@@ -44,7 +44,7 @@ type expectation struct {
 }
 
 // expecter lists and counts the expectations of a quota holder. The table's lock guards
-// it. The control process reads the counter without the lock.
+// it. The control process reads the counters without the lock.
 type expecter struct {
 	records list   // oldest first
 	refused uint32 // number of refused announcements
@@ -66,14 +66,14 @@ func (t *Table) chainOf(e *expectation) *uint32 {
 	return &t.chains[h%MaxExpectations]
 }
 
-// sameTuple reports whether the expectations x and e have the same addresses and
-// destination port.
+// sameTuple reports whether the expectations x and e are for the same addresses, destination port,
+// protocol and zone.
 func (x *expectation) sameTuple(e *expectation) bool {
 	return x.dst == e.dst && x.src == e.src && x.dstPort == e.dstPort && x.zone == e.zone && x.proto == e.proto && x.ipv6 == e.ipv6
 }
 
-// expectationOfTuple returns the number of an expectation with the tuple of e, or none.
-// The caller holds the table's lock.
+// expectationOfTuple returns the number of the expectation with the tuple of e, valid or not. If there
+// is no such expectation, it returns the constant none. The caller holds the table's lock.
 func (t *Table) expectationOfTuple(e *expectation) uint32 {
 	for at := *t.chainOf(e); at != 0; at = t.expectations[at-1].chain {
 		if t.expectations[at-1].sameTuple(e) {
@@ -83,7 +83,8 @@ func (t *Table) expectationOfTuple(e *expectation) uint32 {
 	return none
 }
 
-// valid reports whether an expectation has not expired and its parent lives.
+// valid reports whether expectation x has not expired and its parent (the announcing connection) has
+// not ended.
 func (t *Table) valid(x *expectation, now uint64) bool {
 	up := &t.conns[x.parent.Number%uint32(len(t.conns))]
 	return x.expiresNS >= now && up.generation()&1 != 0 && up.born == x.parent.Generation
@@ -107,7 +108,7 @@ func (t *Table) expect(e *expectation, now uint64) bool {
 			return false
 		}
 		if t.valid(x, now) {
-			e.sender = x.sender // a frame that somebody else sends in the connection moves no quota
+			e.sender = x.sender // a repeated announcement from another port counts for the first sender
 		}
 		t.forgetExpectation(at)
 	} else if x := &t.head.expects; t.head.expecting.Load() == MaxExpectations {
@@ -119,8 +120,8 @@ func (t *Table) expect(e *expectation, now uint64) bool {
 	return true
 }
 
-// otherPort returns another port for e, whose port is taken. triesBefore counts the earlier calls. All
-// ports but the first are unpredictable, so that nobody can announce them beforehand.
+// otherPort returns another port for e, whose port is taken. triesBefore is the number of earlier calls
+// for e. Only the first returned port is predictable, so nobody can announce all of them beforehand.
 func (t *Table) otherPort(e *expectation, triesBefore int) uint16 {
 	if triesBefore == 0 && e.dstPort < 0xffff {
 		return max(e.dstPort+1, ephemeralLo)
@@ -129,15 +130,15 @@ func (t *Table) otherPort(e *expectation, triesBefore int) uint16 {
 	return ephemeralLo + uint16(h%(1<<16-ephemeralLo))
 }
 
-// clashes reports whether expectation number index is valid and belongs to another
-// announcement than e does.
+// clashes reports whether the expectation with number index is valid and comes from another
+// announcement than e.
 func (t *Table) clashes(index uint32, e *expectation, now uint64) bool {
 	x := &t.expectations[index]
 	return (x.parent != e.parent || x.announced != e.announced) && t.valid(x, now)
 }
 
-// addExpectation adds expectation e to the table. The caller holds the table's lock,
-// and has made sure that a record is free.
+// addExpectation adds expectation e to the table. The caller holds the table's lock and
+// has made sure that a record is free.
 func (t *Table) addExpectation(e *expectation, expiresNS uint64) {
 	h := &t.head.expects
 	n := h.free - 1
@@ -204,8 +205,8 @@ func (t *Table) forgetExpectation(n uint32) {
 	t.head.expecting.Add(^uint32(0))
 }
 
-// expected finds the expectation for a frame with tuple p. If take is true, it removes
-// the expectation. Usually the hash chain is empty, and no lock is needed.
+// expected returns a copy of the valid expectation for a frame with tuple p. If take is true, it removes
+// the expectation. Usually the hash chain is empty, and expected takes no lock.
 func (t *Table) expected(p *probe, now uint64, take bool) (e expectation, ok bool) {
 	if t.head.expecting.Load() == 0 {
 		return e, false
@@ -234,7 +235,8 @@ func (t *Table) expected(p *probe, now uint64, take bool) (e expectation, ok boo
 	return e, true
 }
 
-// sweepExpectations removes invalid expectations among the next few records.
+// sweepExpectations removes expectations that have expired or whose parent has ended, among the
+// next expectationsSwept records.
 func (t *Table) sweepExpectations(now uint64) {
 	if t.head.expecting.Load() == 0 {
 		return

@@ -4,8 +4,8 @@ package conntrack
 
 import "fmt"
 
-// Expected is an announced connection as the control process lists it. Its source port
-// is 0, which stands for any port.
+// Expected is an announced connection that has not begun, as the control process lists it. Its
+// source port is 0, which stands for any port.
 type Expected struct {
 	Tuple  Tuple
 	Parent Tuple // original direction of the connection that announced it
@@ -17,8 +17,9 @@ type Expected struct {
 	TimeoutS uint32
 }
 
-// EachExpected calls visit for every announced connection that has not begun. Workers
-// continue meanwhile: an announcement that changes during the call is left out.
+// EachExpected calls visit for every announced connection that has not begun. now is CLOCK_MONOTONIC
+// in nanoseconds. Workers continue meanwhile; EachExpected leaves out an announcement that changes
+// while it is copied.
 func (m *Memory) EachExpected(now uint64, visit func(*Expected)) {
 	for n := range min(m.head.expects.fresh, MaxExpectations) {
 		var e Expected

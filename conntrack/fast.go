@@ -8,13 +8,13 @@ import (
 	"weft/packet"
 )
 
-// Fast runs frame i of the batch through the ct action without another look-up. The
-// frame must be TCP or UDP, and Settle must have found its connection. Fast updates the
-// connection's state and timeout, rewrites the frame if the action translates, and
-// returns the ct_state bits snat and dnat.
+// Fast runs frame i of the batch through a ct action, on the connection that Settle has found
+// for it. The frame must be TCP or UDP. Fast updates the connection's state and timeout, rewrites
+// the frame if translates is set and the connection has NAT, and returns the ct_state bits snat and
+// dnat. now is CLOCK_MONOTONIC in nanoseconds.
 //
-// If the connection has ended or changed, or its state is not established, Process might
-// give another result: ok is then false and nothing has changed.
+// ok is false if the connection has ended or changed, or is not established. Fast has then changed
+// nothing, and the caller must use Process, whose result may differ.
 func (tr *Tracker) Fast(b *packet.Batch, i int, translates bool, now uint64) (state uint8, ok bool) {
 	i %= packet.BatchSize
 	t, f, dir := tr.Table, &b.Frames[i], tr.dirs[i]&1
@@ -42,8 +42,9 @@ func (tr *Tracker) Fast(b *packet.Batch, i int, translates bool, now uint64) (st
 	return tr.fastOther(b, f, &tr.probes[i], Ref{n, g}, dir)
 }
 
-// FastAll calls Fast for a list of frames until a call returns ok false. It returns the
-// number of frames done. Frames in the set quick (Settled.Quick) need fewer checks.
+// FastAll does the work of Fast for a list of frames, up to the first frame that needs Process. It
+// returns the number of frames before that one. For frames in the set quick, which is Settled.Quick, it
+// only compares the generation and rewrites the frame.
 func (tr *Tracker) FastAll(b *packet.Batch, frames []uint8, quick uint32, translates bool, now uint64) int {
 	conns := tr.Table.conns
 	for n, i := range frames {
@@ -71,8 +72,8 @@ func (tr *Tracker) fastOther(b *packet.Batch, f *packet.Frame, p *probe, ref Ref
 	return tr.translate(b, f, p, &v, dir), true
 }
 
-// fastTCP tracks a segment that leaves the connection established. For any other
-// segment it changes nothing and returns false.
+// fastTCP updates an established connection for a valid TCP segment with ACK and without SYN, FIN or RST.
+// For any other segment it changes nothing and returns false.
 func (tr *Tracker) fastTCP(b *packet.Batch, f *packet.Frame, ref Ref, dir uint8, now uint64) bool {
 	c, peers := &tr.conns[ref.Number], &tr.peers[ref.Number]
 	var g segment

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// maxNumberText is the length of the longest number: 128 binary digits with a prefix.
+// maxNumberText is the length of the longest number in a filter: 128 binary digits with the prefix "0b".
 const maxNumberText = 130
 
 // Filter selects connections by the arguments of flush-conntrack and dump-conntrack in
@@ -25,7 +25,8 @@ type Filter struct {
 	Orig, Reply      TupleFilter
 }
 
-// TupleFilter selects tuples: every field that is set must match.
+// TupleFilter selects the tuples that have the value of each of its fields. A nil pointer or invalid
+// address matches every value.
 type TupleFilter struct {
 	Src, Dst         netip.Addr
 	Proto            *uint8
@@ -35,8 +36,7 @@ type TupleFilter struct {
 }
 
 // ParseFilter parses the filter arguments of ovs-dpctl: zone=N, mark=N[/MASK],
-// labels=N[/MASK], the original tuple, the reply tuple. Each is optional, in this
-// order.
+// labels=N[/MASK], the original tuple, the reply tuple. Each is optional, but the order is fixed.
 func ParseFilter(args []string) (Filter, error) {
 	var f Filter
 	if len(args) > 0 && strings.HasPrefix(args[0], "zone=") {
@@ -79,7 +79,7 @@ func ParseFilter(args []string) (Filter, error) {
 	return f, nil
 }
 
-// parseMasked parses N or N/MASK, numbers of at most width bits.
+// parseMasked parses N or N/MASK, numbers of at most width bits. Without MASK, the mask has all bits.
 func parseMasked(text string, width int) (value, mask [2]uint64, ok bool) {
 	number, of, masked := strings.Cut(text, "/")
 	if value, ok = parseWide(number, width); !ok {
@@ -92,7 +92,7 @@ func parseMasked(text string, width int) (value, mask [2]uint64, ok bool) {
 	return value, mask, ok
 }
 
-// parseWide parses a number of at most width bits into its upper and lower 64 bits.
+// parseWide parses a number of at most width bits. halves[0] is its upper half, halves[1] the lower 64 bits.
 func parseWide(text string, width int) (halves [2]uint64, ok bool) {
 	if len(text) > maxNumberText {
 		return halves, false
@@ -167,7 +167,8 @@ func parseUint[T uint8 | uint16](text string) (v *T, expected string) {
 	return &number, ""
 }
 
-// Match reports whether the filter selects connection e.
+// Match reports whether the filter selects connection e. A filter that is only a complete tuple
+// selects the connection that has this tuple in either direction.
 func (f *Filter) Match(e *Entry) bool {
 	if f.Zone != nil && *f.Zone != e.Orig.Zone || (f.Mark^e.Mark)&f.MarkMask != 0 ||
 		(f.Label[0]^e.Label[0])&f.LabelMask[0] != 0 || (f.Label[1]^e.Label[1])&f.LabelMask[1] != 0 {
@@ -176,7 +177,7 @@ func (f *Filter) Match(e *Entry) bool {
 	return f.Orig.match(&e.Orig) && f.Reply.match(&e.Reply) || f.isTuple() && f.Orig.match(&e.Reply)
 }
 
-// isTuple reports whether the filter consists only of a complete tuple.
+// isTuple reports whether the filter is a complete original tuple, with or without a zone, and nothing else.
 func (f *Filter) isTuple() bool {
 	t := &f.Orig
 	return t.Src.IsValid() && t.Dst.IsValid() && t.Proto != nil && (!hasPorts(*t.Proto) ||
@@ -201,7 +202,7 @@ func (t *TupleFilter) match(u *Tuple) bool {
 
 func agrees[T comparable](want *T, value T) bool { return want == nil || *want == value }
 
-// tupleFields are the names of the fields of a tuple.
+// tupleFields are the names of a tuple's fields in ovs-dpctl(8).
 var tupleFields = []string{"ct_nw_src", "ct_nw_dst", "ct_ipv6_src", "ct_ipv6_dst", "ct_nw_proto", "ct_tp_src", "ct_tp_dst", "icmp_id", "icmp_type", "icmp_code"}
 
 // IsTupleField reports whether a tuple of a filter can have a field of this name.

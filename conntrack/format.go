@@ -11,10 +11,10 @@ import (
 	"weft/packet"
 )
 
-// FormatOptions are the options of dump-conntrack.
+// FormatOptions are the options of dump-conntrack in ovs-dpctl(8).
 type FormatOptions struct {
-	More       bool // -m
-	Statistics bool // -s
+	More       bool // -m: also the number and the status of the connection
+	Statistics bool // -s: also the timeout
 }
 
 var tcpStateNames = [...]string{
@@ -30,7 +30,7 @@ func (s TCPState) String() string {
 	return tcpStateNames[s]
 }
 
-// ProtoName returns a protocol's name in the output of ovs-dpctl.
+// ProtoName returns the name that ovs-dpctl prints for an IP protocol, or the number of an unnamed one.
 func ProtoName(proto uint8) string {
 	switch proto {
 	case packet.ProtoICMP:
@@ -47,7 +47,7 @@ func ProtoName(proto uint8) string {
 	return strconv.Itoa(int(proto))
 }
 
-// Addrs returns source and destination.
+// Addrs returns the source and destination addresses, both of the tuple's family.
 func (t *Tuple) Addrs() (src, dst netip.Addr) { return addr(t.Src, t.IPv6), addr(t.Dst, t.IPv6) }
 
 func addr(a [2]uint64, ipv6 bool) netip.Addr {
@@ -88,7 +88,7 @@ func appendTuple(buf []byte, t *Tuple) []byte {
 	return fmt.Appendf(buf, ",sport=%d,dport=%d", t.SrcPort, t.DstPort)
 }
 
-// AppendTo appends the connection's line of dump-conntrack, without a newline.
+// AppendTo appends the line that dump-conntrack prints for the connection, without a newline.
 func (e *Entry) AppendTo(buf []byte, o FormatOptions) []byte {
 	buf = append(buf, ProtoName(e.Orig.Proto)...)
 	buf = append(buf, ",orig=("...)

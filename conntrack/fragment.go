@@ -8,17 +8,17 @@ import (
 	"weft/packet"
 )
 
-// This file collects the fragments of each IP datagram until the datagram is complete.
-// The caller holds the frames, and names them here by slot numbers. If fragments
-// overlap, the whole datagram is discarded (RFC 5722 section 4, RFC 8200 section 4.5;
-// for IPv4 RFC 1858). An exact duplicate of a fragment is dropped alone.
+// This file collects the fragments of each IP datagram until the datagram is complete. The caller
+// stores the frames and passes only the number of each frame's slot. If fragments overlap, the whole
+// datagram is discarded (RFC 5722 section 4, RFC 8200 section 4.5; for IPv4 RFC 1858). For an exact
+// duplicate of a fragment, only the duplicate is dropped.
 
 // Limits of one worker.
 const (
-	// MaxDatagrams is the largest number of incomplete datagrams. A sender may have
-	// at most as many as there are free records: one sender alone uses at most half
-	// of the records, two senders a third each. Fragments beyond the limit are
-	// dropped.
+	// MaxDatagrams is the number of records, one for each datagram. A sender begins a
+	// datagram only while it has fewer than there are free records. One sender alone thus
+	// uses at most half of the records, two senders a third each. Fragments beyond the
+	// limit are dropped.
 	MaxDatagrams = 256
 	// MaxFragments is the largest number of fragments of a datagram. A datagram with
 	// more is discarded.
@@ -30,8 +30,9 @@ const (
 	MaxSenders = 2048
 )
 
-// FragmentKey identifies the datagram to which a fragment belongs. It contains the
-// input port, so that one port cannot add fragments to another port's datagram.
+// FragmentKey identifies the datagram to which a fragment belongs. It includes the input
+// port, so that one port cannot add fragments to another port's datagram. Src and Dst are
+// encoded as in Tuple.
 type FragmentKey struct {
 	Src, Dst [2]uint64
 	Port     uint32
@@ -41,19 +42,19 @@ type FragmentKey struct {
 	IPv6     bool
 }
 
-// Fragment describes a fragment. It has the bytes From to To-1 of its datagram's
+// Fragment describes a fragment, which carries the bytes From to To-1 of its datagram's
 // payload.
 type Fragment struct {
 	Key      FragmentKey
 	From, To uint32
-	More     bool // the fragment is not the last
+	More     bool // further bytes of the datagram follow after To
 	// Sender modulo MaxSenders is the number of the quota that pays for the datagram if
 	// this fragment arrives first.
 	Sender uint32
 }
 
-// FragmentOf describes the fragment in frame f. ok is false if its lengths or its
-// offset are invalid.
+// FragmentOf describes the fragment in frame f, whose ct zone is "zone". It leaves Sender to the
+// caller. ok is false if the fragment's length or offset is invalid.
 func FragmentOf(f *packet.Frame, zone uint16) (fr Fragment, ok bool) {
 	h := f.Header()
 	fr.Key.Zone, fr.Key.Port = zone, f.InPort
@@ -100,14 +101,15 @@ func fragmentHeader(h []byte, ip int) (offset int, ok bool) {
 	return 0, false
 }
 
-// Fragments has the incomplete datagrams of one worker. The zero value is empty. Seed
-// must be random, so that no sender can choose datagrams whose hashes collide.
+// Fragments has the datagrams of one worker whose fragments are collected. The zero value is
+// empty. Seed must be random, so that no sender can choose datagrams whose hashes collide. Count is
+// the number of datagrams.
 type Fragments struct {
 	Seed     uint64
 	Count    int
 	bySender [MaxSenders]uint16   // number of datagrams by sender
 	chains   [MaxDatagrams]uint16 // 1 + the number of the first datagram, by hash
-	free     uint16               // first free record, number plus one
+	free     uint16               // 1 + the number of the first free record
 	fresh    int                  // first record that was never used
 	records  [MaxDatagrams]datagram
 }
@@ -133,22 +135,22 @@ type FragmentVerdict uint8
 
 // Verdicts.
 const (
-	// FragmentWaits: the fragment was added; others are missing.
+	// FragmentWaits means that the fragment was added and that others are missing.
 	FragmentWaits FragmentVerdict = iota
-	// FragmentCompletes: the fragment was added; the datagram is complete.
+	// FragmentCompletes means that the fragment was added and that the datagram is now complete.
 	FragmentCompletes
-	// FragmentTwice: the fragment is a duplicate, or its datagram is already complete
-	// or discarded.
+	// FragmentTwice means that the fragment was not added: it is a duplicate, or its datagram
+	// is already complete or discarded.
 	FragmentTwice
-	// FragmentBad: the datagram is discarded. The caller drops the frames in all its
-	// slots.
+	// FragmentBad means that the fragment does not fit to the others, or is one too many. The
+	// datagram is discarded. The caller drops this frame and the frames in the datagram's slots.
 	FragmentBad
-	// FragmentNoRoom: too many datagrams are incomplete.
+	// FragmentNoRoom means that the fragment begins a datagram beyond its sender's quota.
 	FragmentNoRoom
 )
 
-// Add adds a fragment, whose frame is in slot. It returns the number of the fragment's
-// datagram, and what the fragment has changed.
+// Add adds a fragment, whose frame the caller has stored in slot. It returns the number of the
+// fragment's datagram (-1 for FragmentNoRoom) and the verdict on the fragment.
 func (r *Fragments) Add(fr *Fragment, slot uint32, now uint64) (number int, v FragmentVerdict) {
 	number = r.find(fr, now)
 	if number < 0 {
@@ -185,8 +187,8 @@ func (r *Fragments) Add(fr *Fragment, slot uint32, now uint64) (number int, v Fr
 	return number, FragmentWaits
 }
 
-// find returns the number of a fragment's datagram. If the datagram is new, it
-// allocates a record. It returns -1 if no record is free.
+// find returns the number of a fragment's datagram. If the datagram is new, find
+// allocates a record. It returns -1 if the sender may not use another record.
 func (r *Fragments) find(fr *Fragment, now uint64) int {
 	first := &r.chains[r.slot(&fr.Key)]
 	for at := *first; at != 0; at = r.records[at-1].next {
@@ -218,7 +220,7 @@ func (r *Fragments) slot(k *FragmentKey) int {
 	return int(fold(h^uint64(k.Port), r.Seed^0x94d049bb133111eb) % MaxDatagrams)
 }
 
-// Slots appends the slots of a datagram's fragments, ordered by offset.
+// Slots appends the slots of a datagram's fragments to dst, ordered by their offset in the datagram.
 func (r *Fragments) Slots(number int, dst []uint32) []uint32 {
 	d := &r.records[number]
 	for i := range d.pieces[:d.count] {
@@ -227,17 +229,17 @@ func (r *Fragments) Slots(number int, dst []uint32) []uint32 {
 	return dst
 }
 
-// Total returns the payload lengths of a complete datagram and of its first fragment.
+// Total returns the payload lengths of a complete datagram and of its first fragment, in bytes.
 func (r *Fragments) Total(number int) (total, first uint32) {
 	d := &r.records[number]
 	return d.total, d.pieces[0].to
 }
 
-// Empty removes the slots of a discarded datagram. The datagram stays until Free, so
-// that later fragments are recognized.
+// Empty removes the fragments of a discarded datagram, whose frames the caller has dropped. The
+// datagram's record stays until Free, so that Add recognizes later fragments of it.
 func (r *Fragments) Empty(number int) { r.records[number].count = 0 }
 
-// Free removes a datagram.
+// Free removes a datagram. Later fragments of it begin a new one.
 func (r *Fragments) Free(number int) {
 	d := &r.records[number]
 	if !d.used {
@@ -253,8 +255,8 @@ func (r *Fragments) Free(number int) {
 	r.bySender[d.sender]--
 }
 
-// Expired returns the number of an incomplete datagram that has expired, or -1. It
-// searches from number from on.
+// Expired returns the first number, not less than "from", of an incomplete datagram that has waited
+// longer than fragmentTimeoutNS. It returns -1 if there is none.
 func (r *Fragments) Expired(from int, now uint64) int {
 	for n := from; n < r.fresh; n++ {
 		if d := &r.records[n]; d.used && !d.complete && int64(now-d.sinceNS) > fragmentTimeoutNS {
@@ -264,17 +266,16 @@ func (r *Fragments) Expired(from int, now uint64) int {
 	return -1
 }
 
-// TrackFirst runs the first fragment of a datagram through a ct action. The result is
-// valid for the whole datagram. missingBytes is the number of payload bytes in the other
-// fragments.
+// TrackFirst runs the first fragment of a datagram, frame i, through a ct action. metas[i] is then
+// valid for the whole datagram. missingBytes is the number of payload bytes in the other fragments.
 func (tr *Tracker) TrackFirst(b *packet.Batch, i uint8, missingBytes uint32, metas *[packet.BatchSize]Meta, req *Request, now uint64) {
 	tr.missing = missingBytes
 	tr.Process(b, []uint8{i}, metas, req, now)
 	tr.missing = 0
 }
 
-// TrackLater translates the addresses of a later fragment. m is the first fragment's
-// Meta.
+// TrackLater translates the addresses of a later fragment, which has no ports, as those of the
+// first fragment. m is the first fragment's Meta.
 func (tr *Tracker) TrackLater(b *packet.Batch, f *packet.Frame, m *Meta) {
 	n := m.Ref.Number
 	if m.State&(SNAT|DNAT) == 0 || n >= uint32(len(tr.conns)) || tr.conns[n].generation() != m.Ref.Generation {
