@@ -6,19 +6,20 @@ package conntrack
 // holder: the port that received the connection's first frame. A tunnel port carries
 // the traffic of many senders, so a connection through a tunnel counts for its zone
 // instead. If the table is full, the quota holder with the most connections loses one:
-// an unreplied or closed one if it has any, otherwise an established one. A new connection
-// of this holder evicts no established one: it is refused instead. A quota is the table's
-// limit divided by the number of quota holders with connections, to within an eighth. A
-// quota holder may exceed its quota as long as no other one needs the space.
+// an unreplied or closed one if it has any, otherwise an established one. If the new
+// connection belongs to the same quota holder, no established connection ends; the new one is
+// refused instead. A quota is the table's limit divided by the number of quota holders with
+// connections, to within an eighth. A quota holder may exceed its quota as long as no other
+// one needs the space.
 
 const (
-	// Ports bounds the port numbers.
+	// Ports is the number of ports that are quota holders. Port numbers are smaller.
 	Ports = 1024
 	// Holders is the number of quota holders: the ports, followed by the zones.
 	Holders = Ports + Zones
-	// unansweredShare limits a flood of connections without answers. A quota holder with
-	// more unreplied connections than 1/unansweredShare of the table's limit evicts only
-	// its own.
+	// unansweredShare limits a flood of connections without answers. If the table is full, a
+	// quota holder with unreplied connections for at least 1/unansweredShare of the table's
+	// limit loses one of its own when it begins another.
 	unansweredShare = 1024
 	// minUnanswered is the lower bound of mostUnanswered, for small tables.
 	minUnanswered = 16
@@ -34,7 +35,7 @@ type holder struct {
 	_       uint64
 }
 
-// sender is the origin of a frame.
+// sender is the origin of a frame: the port that received it, and whether it came through a tunnel.
 type sender struct {
 	port   uint16
 	tunnel bool
@@ -53,16 +54,16 @@ func (t *Table) holderOf(n uint32) uint32 {
 	return sender{c.port, c.flags&connTunnel != 0}.holder(c.tuples[0].zone())
 }
 
-// Share is one quota holder's use of a limited resource.
+// Share is one quota holder's use of a limited resource: connections or expectations.
 type Share struct {
-	// Port is the quota holder. If Tunnel is set, the quota holder is instead all
-	// tunnels into Zone.
+	// Port is the number of the port that is the quota holder. If Tunnel is set, the quota holder
+	// is instead the traffic of all tunnels in the ct zone Zone.
 	Port   uint32
 	Zone   uint16
 	Tunnel bool
-	// Used is the present use of the resource. Guaranteed is the part that others
-	// cannot evict. Limit is the largest possible use, reached if no other quota holder
-	// needs anything.
+	// Used is the number of items that the quota holder has. Guaranteed is the number of items that
+	// other quota holders cannot evict. Limit is the largest possible use, reached if no other quota
+	// holder needs anything.
 	Used, Guaranteed, Limit uint32
 	// Evicted and Refused count the items that the quota holder lost by eviction or
 	// refusal.
@@ -111,8 +112,8 @@ func (t *Table) count(h uint32, n int32) {
 	t.head.ranking.set(t.ranks, h, t.ranks[h].count+uint32(n))
 }
 
-// evictFor ends a connection to make room for a new one of quota holder h. It returns
-// false if no connection may be evicted.
+// evictFor ends a connection of the full table to make room for a new one of quota holder h. It
+// returns false if no connection may be evicted.
 func (t *Table) evictFor(h uint32) bool {
 	heavy := t.head.ranking.holderToEvict(t.ranks, h)
 	if heavy == none {
@@ -125,12 +126,12 @@ func (t *Table) evictFor(h uint32) bool {
 		heavy != h && t.evictOf(heavy, listEstablished)
 }
 
-// mostUnanswered returns the number of unreplied connections from which on a quota
-// holder evicts only its own; see unansweredShare. tableLimit is the limit of the table.
+// mostUnanswered returns a number of unreplied connections. A quota holder with as many or more evicts
+// only connections of its own; see unansweredShare. tableLimit is the limit of the table or zone.
 func mostUnanswered(tableLimit uint32) uint32 { return max(tableLimit/unansweredShare, minUnanswered) }
 
-// evictOf ends the oldest connection in the list of this kind of quota holder h. It
-// returns false if the list is empty.
+// evictOf ends the oldest connection in one list of quota holder h; kind is the kind of list, such as
+// listUnreplied. It returns false if the list is empty.
 func (t *Table) evictOf(h uint32, kind uint8) bool {
 	l := &t.holders[h].lists[kind%lists]
 	if l.first == 0 {

@@ -4,11 +4,11 @@ package conntrack
 
 import "math/bits"
 
-// The index finds connections by hash. A bucket is one cache line: two words hold the
-// signatures of its entries, which are compared all at once, and eight numbers name the
-// connections. If a bucket is full, an entry goes into the next bucket with a free
-// slot, and each full bucket on the way counts the entry. A search ends at the first
-// bucket whose count is 0. Entries never move.
+// The index is a hash table that finds connections by tuple. A bucket is one cache line with
+// eight slots. Two words hold the signatures (16 bits of the hash) of its entries, so that one
+// operation compares four. Eight numbers name the connections. If a bucket is full, an entry goes into
+// the next bucket with a free slot, and each full bucket on the way counts the entry in "passed". A
+// search ends at the first bucket that has counted none. Entries never move.
 //
 // At least half of the slots stay free: there are four slots for each connection, and a
 // connection takes one entry, or two if it is translated.
@@ -16,7 +16,7 @@ import "math/bits"
 const slots = 8
 
 type bucket struct {
-	signatures [slots / 4]uint64 // 16 bits for each slot; 0: free
+	signatures [slots / 4]uint64 // 16 bits for each slot; 0: free slot
 	numbers    [slots]uint32
 	passed     uint32 // number of entries that went to a later bucket because this bucket was full
 	_          [12]byte
@@ -26,18 +26,19 @@ type bucket struct {
 // connection is refused.
 const maxBuckets = 64
 
-// none is the number of no connection.
+// none stands in place of a connection's number if there is no connection.
 const none = ^uint32(0)
 
 func signature(hash uint64) uint64 { return hash>>48 | 1 }
 
-// candidates returns a mark (bit 15) for each 16-bit signature in the bucket that
-// equals the given one. The lowest mark is always right; a higher one may be wrong.
+// candidates returns the two words of a bucket's slots with a mark, bit 15 of 16, in each slot whose
+// signature equals the given one. The lowest mark of a word is always right. A higher mark may be wrong,
+// so the caller compares the tuple.
 func (b *bucket) candidates(signature uint64) (lo, hi uint64) {
 	return b.marks(0, signature), b.marks(1, signature)
 }
 
-// marks returns one word of candidates.
+// marks returns word 0 or 1 of candidates.
 func (b *bucket) marks(word int, signature uint64) uint64 {
 	const ones, tops = 0x0001000100010001, 0x8000800080008000
 	x := b.signatures[word] ^ signature*ones
@@ -51,7 +52,7 @@ func firstSlot(lo, hi uint64) uint32 {
 	return slots/2 + uint32(bits.TrailingZeros64(hi))/16
 }
 
-// dropFirst clears the lowest mark.
+// dropFirst clears the lowest mark of candidates, in lo if lo has one, else in hi.
 func dropFirst(lo, hi uint64) (uint64, uint64) {
 	if lo != 0 {
 		return lo & (lo - 1), hi
@@ -96,8 +97,8 @@ func (t *Table) matches(n uint32, p *probe) (dir uint8, ok bool) {
 	return 0, false
 }
 
-// insert adds an index entry. It reports false if maxBuckets buckets are full. The
-// caller holds the table's lock.
+// insert adds an index entry for connection n. It returns false if the first maxBuckets buckets for this
+// hash are full. The caller holds the table's lock.
 func (t *Table) insert(hash uint64, n uint32) bool {
 	home := uint32(hash)
 	for i := range uint32(maxBuckets) {
@@ -117,7 +118,8 @@ func (t *Table) insert(hash uint64, n uint32) bool {
 	return false
 }
 
-// remove deletes an index entry, if it exists. The caller holds the table's lock.
+// remove deletes the index entry of connection n for this hash, if it exists. The caller holds the
+// table's lock.
 func (t *Table) remove(hash uint64, n uint32) {
 	home := uint32(hash)
 	for i := range uint32(maxBuckets) {

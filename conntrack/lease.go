@@ -10,27 +10,28 @@ import (
 	"weft/packet"
 )
 
-// This file lends connections to the kernel, which then tracks and translates the frames of one
-// direction without a worker (package offload). The table stays the owner: it takes a direction back
-// before the connection ends, before its ct_* fields change, and when a side begins to close. All
-// frames that do so go through a worker. The worker of the port tells the table which connections
-// the kernel still uses (Renew).
+// This file lends connections to the kernel, whose BPF programs (package offload) then forward and
+// translate the frames of one direction without a worker. The table still owns the connection: it takes a
+// direction back when the connection ends, when its ct_* fields change, and when a side begins to close.
+// All frames that cause this go through a worker. The worker of the port calls Renew for each connection
+// that the kernel still uses.
 //
-// The kernel does not check TCP sequence numbers, so the table checks none of a connection that
-// was lent (peerUnknown).
+// The kernel does not check TCP sequence numbers, so the tracker no longer knows the valid ones of a lent
+// connection (peerUnknown). From then on it accepts all of them.
 
-// Kernel is a port's memory of connections that the kernel uses. The table's lock guards its calls.
+// Kernel stores the directions of connections that are lent to the kernel at one port, each at a numbered
+// place. The caller of PutLease, ClearLease and HasLease holds the table's lock.
 type Kernel interface {
-	// PutLease adds a direction of a connection. It returns false if there is no room.
+	// PutLease adds one direction of a connection and returns its place. ok is false if no place is free.
 	PutLease(l Lease) (place uint32, ok bool)
 	// ClearLease removes the direction at a place. When it returns, later frames go to the worker.
 	ClearLease(place uint32)
-	// HasLease reports whether the direction at a place still has these megaflows.
+	// HasLease reports whether a direction is at the place and has these two megaflows.
 	HasLease(place uint32, first, second Stage) bool
-	// NextLease returns the first direction from a place on, and whether the kernel has used it since the
-	// last call. Only the worker of the port calls it.
+	// NextLease returns the first direction at the place "from" or a later one, and the kernel's use of
+	// it since the call before. found is false after the last direction. Only the port's worker calls it.
 	NextLease(from uint32) (place uint32, l LeaseUse, found bool)
-	// Serial returns the serial of the megaflow in a slot, see Stage.
+	// Serial returns the serial of the megaflow that the kernel has in a slot, or 0; see Stage.
 	Serial(slot uint32) uint64
 }
 
@@ -39,10 +40,11 @@ type LeaseUse struct {
 	Ref  Ref
 	Dir  uint8
 	Seen bool   // the kernel has forwarded a frame since the last call of NextLease
-	Idle uint32 // number of calls in a row without a frame
+	Idle uint32 // number of consecutive calls of NextLease between which the kernel has forwarded no frame
 }
 
-// Stage names a megaflow in the kernel. Serial distinguishes the megaflows of a slot; 0: none.
+// Stage names a megaflow in the kernel. Serial distinguishes megaflows that use the same slot in turn; 0: no
+// megaflow.
 type Stage struct {
 	Slot   uint32
 	Serial uint64
@@ -53,7 +55,7 @@ type Lease struct {
 	Ref   Ref
 	Dir   uint8
 	Proto uint8
-	// Scope is what distinguishes equal tuples of a port: the VNI or the VLAN tag.
+	// Scope distinguishes equal tuples of different networks at a port: it is the VNI or the VLAN tag.
 	Scope         uint32
 	Addresses     uint64 // source<<32 | destination
 	Ports         uint32 // source<<16 | destination
@@ -63,21 +65,21 @@ type Lease struct {
 	First, Second Stage // megaflows before and after tracking; equal if one megaflow does both
 }
 
-// leases has the places of lent directions.
+// leases has the Kernels of the ports, and the place of each lent direction.
 type leases struct {
-	kernels []Kernel           // by number; guarded by the table's lock
-	places  [][2]atomic.Uint64 // by connection and direction; see placeOf
+	kernels []Kernel           // indexed by the number from AddKernel; guarded by the table's lock
+	places  [][2]atomic.Uint64 // indexed by connection and direction; see placeOf
 }
 
-// placeOf returns 1 + the number of a kernel in the upper half and a place in the lower half. 0 means
-// that the direction is not lent.
+// placeOf returns a word of leases.places: 1 + the number of a Kernel in the upper half, and a place in
+// the lower half. The word of a direction that is not lent is 0.
 func placeOf(kernel, place uint32) uint64 { return uint64(kernel+1)<<32 | uint64(place) }
 
-// leastLentNS is the shortest timeout in nanoseconds of a lent connection. It is several times the
-// interval of Renew.
+// leastLentNS is the shortest timeout, in nanoseconds, with which a connection is lent. It is several
+// times the interval at which the worker calls Renew, so no connection expires while the kernel uses it.
 const leastLentNS = 10_000_000_000
 
-// AddKernel makes a port's memory known to Lend, by the number that it returns.
+// AddKernel registers a port's Kernel. Lend and TakeBack take the number that it returns.
 func (t *Table) AddKernel(k Kernel) (number uint32) {
 	if t.lent.Load() == nil {
 		t.lent.CompareAndSwap(nil, &leases{places: make([][2]atomic.Uint64, len(t.conns))})
@@ -93,16 +95,18 @@ func (t *Table) AddKernel(k Kernel) (number uint32) {
 	return uint32(len(s.kernels) - 1)
 }
 
-// RemoveKernel forgets a port's memory. The caller has taken all its directions back.
+// RemoveKernel removes a port's Kernel; its number may be used again. The caller has taken all lent
+// directions back.
 func (t *Table) RemoveKernel(number uint32) {
 	t.lock()
 	t.lent.Load().kernels[number] = nil
 	t.unlock()
 }
 
-// Lend lends the connection and the direction of frame i to a kernel. Fast must have returned ok for
-// the frame. The caller sets Scope, First, Second and Translates (the ct action has nat) of l. Lend does
-// nothing if the direction is lent already.
+// Lend lends the direction of a connection to which frame i belongs. kernel is the number of a port's
+// Kernel. Fast must have returned ok for the frame. The caller sets the fields Scope, First, Second and
+// Translates (the ct action has nat) of l. Lend does nothing if the direction is already lent there with
+// the same megaflows, or if the connection may not be lent.
 func (tr *Tracker) Lend(i int, kernel uint32, l Lease) {
 	i %= packet.BatchSize
 	t, n, g, dir, s := tr.Table, tr.numbers[i], tr.generations[i], tr.dirs[i]&1, tr.lent.Load()
@@ -136,8 +140,8 @@ func (tr *Tracker) Lend(i int, kernel uint32, l Lease) {
 	}
 }
 
-// lendable reports whether connection n still has generation g and is established in both
-// directions.
+// lendable reports whether connection n still has generation g, is established in both directions, has no
+// gateway and no parent, and has a timeout of at least leastLentNS.
 func (t *Table) lendable(n, g uint32) bool {
 	c := &t.conns[n]
 	if c.flags&(connFTP|connTFTP|connRelated|connReplied) != connReplied || c.class != tcpEstablished && c.class != udpMultiple {
@@ -150,8 +154,8 @@ func (t *Table) lendable(n, g uint32) bool {
 	return lasts >= leastLentNS && c.hasGeneration(g)
 }
 
-// Renew restarts the timeout of a lent connection whose frames the kernel has seen. It returns false if
-// the connection has ended or changed.
+// Renew restarts the timeout of a lent connection, after the kernel has forwarded a frame of it. It
+// returns false if the connection has ended or changed.
 func (t *Table) Renew(ref Ref, now uint64) bool {
 	if ref.Number >= uint32(len(t.conns)) {
 		return false
@@ -161,7 +165,7 @@ func (t *Table) Renew(ref Ref, now uint64) bool {
 	return c.hasGeneration(ref.Generation) && (class == tcpEstablished || class == udpMultiple) && t.keep(c, ref.Generation, class, now)
 }
 
-// TakeBack takes a direction of a connection back from a kernel.
+// TakeBack ends the loan of one direction, which is at a place of the Kernel with number kernel.
 func (t *Table) TakeBack(kernel uint32, place uint32, ref Ref, dir uint8) {
 	s := t.lent.Load()
 	t.lock()
@@ -173,7 +177,7 @@ func (t *Table) TakeBack(kernel uint32, place uint32, ref Ref, dir uint8) {
 	s.kernels[kernel].ClearLease(place) // lent by an earlier engine
 }
 
-// take takes a direction of connection n back, if it is lent. The caller holds the table's lock.
+// take ends the loan of a direction of connection n, if it is lent. The caller holds the table's lock.
 func (s *leases) take(n uint32, dir uint8) {
 	if at := s.places[n][dir].Load(); at != 0 {
 		s.kernels[at>>32-1].ClearLease(uint32(at))
@@ -181,7 +185,7 @@ func (s *leases) take(n uint32, dir uint8) {
 	}
 }
 
-// takeBoth takes both directions of connection n back. The caller holds the table's lock.
+// takeBoth ends the loans of both directions of connection n. The caller holds the table's lock.
 func (t *Table) takeBoth(n uint32) {
 	if s := t.lent.Load(); s != nil {
 		s.take(n, 0)
@@ -189,13 +193,13 @@ func (t *Table) takeBoth(n uint32) {
 	}
 }
 
-// isLent reports whether a direction of connection n is lent.
+// isLent reports whether at least one direction of connection n is lent.
 func (t *Table) isLent(n uint32) bool {
 	s := t.lent.Load()
 	return s != nil && s.places[n][0].Load()|s.places[n][1].Load() != 0
 }
 
-// takeBack takes both directions of connection n back.
+// takeBack ends the loans of both directions of connection n. The caller does not hold the table's lock.
 func (t *Table) takeBack(n uint32) {
 	if t.isLent(n) {
 		t.lock()

@@ -5,8 +5,8 @@ package conntrack
 import "math/bits"
 
 // This file has the quotas within a zone that has a limit. A member is a quota holder
-// (a port, holder.go) in one zone, with its connections in this zone. If the zone is at
-// its limit, the member with the most connections loses one, by the rules in holder.go.
+// (a port, or all tunnels; see holder.go) in one zone, with its connections in this zone. If the zone
+// is at its limit, the member with the most connections loses one, by the rules in holder.go.
 // A quota is the zone's limit divided by the number of its members, to within an
 // eighth.
 //
@@ -17,7 +17,7 @@ import "math/bits"
 // member is the state of one quota holder within one zone, in one cache line. The
 // table's lock guards it.
 type member struct {
-	key   uint32 // zone and quota holder, see memberKey
+	key   uint32 // zone and port, see memberKey
 	next  uint32 // 1 + the number of the next member in the hash chain or free list
 	lists [lists]list
 	_     [20]byte
@@ -63,7 +63,7 @@ func (t *Table) addMember(zone uint16, h uint32) uint32 {
 	return m
 }
 
-// freeMember frees member m, when m has no connections any more.
+// freeMember frees member m, whose last connection has ended.
 func (t *Table) freeMember(m uint32) {
 	at := t.memberChain(t.members[m].key)
 	for *at != m+1 {
@@ -73,24 +73,23 @@ func (t *Table) freeMember(m uint32) {
 	t.members[m].next, t.head.freeMember = t.head.freeMember, m+1
 }
 
-// A seat is the part of one connection in the counts of the table, of its zone, of its
-// quota holder and of its member. A holder that floods a full table evicts its own
-// connections. The evicted connection then leaves its seat to the new one, and no count
-// changes.
+// A seat stands for one connection in four counts of connections: those of the table, of its zone, of its
+// quota holder and of its member. A quota holder that floods a full table evicts its own connections. The
+// new connection then takes over the seat of the evicted one, and no count changes.
 type seat struct {
 	member, holder uint32
 	zone           uint16
-	kept           bool // an evicted connection has left the seat
+	kept           bool // the connection was evicted, but the counts still include it
 }
 
-// seatOf returns the seat of connection n. It is valid until the record is used again.
+// seatOf returns the seat of connection n, live or just ended. The connection's record must not have been
+// used for another connection.
 func (t *Table) seatOf(n uint32) seat {
 	return seat{member: t.links[n].member, holder: t.holderOf(n), zone: t.conns[n].tuples[0].zone()}
 }
 
-// keepSeat keeps the seat of connection n, which has ended, for the next enrol. The
-// table's lock guards Table.seat; the race detector does not see this lock, because it is
-// in shared memory.
+// keepSeat stores the seat of connection n, which was evicted, for the next call of enrol or settleSeat. The
+// table's lock guards Table.seat; the race detector does not see this lock, because it is in shared memory.
 //
 //go:norace
 func (t *Table) keepSeat(n uint32) {
@@ -98,7 +97,8 @@ func (t *Table) keepSeat(n uint32) {
 	t.seat.kept = true
 }
 
-// takeSeat returns the kept seat, which is then no longer kept.
+// takeSeat returns the seat that keepSeat has stored, and removes it from Table.seat. The field "kept" of
+// the result is false if there is none.
 //
 //go:norace
 func (t *Table) takeSeat() seat {
@@ -107,15 +107,16 @@ func (t *Table) takeSeat() seat {
 	return s
 }
 
-// settleSeat subtracts a kept seat from all counts.
+// settleSeat subtracts the seat of an evicted connection from all counts, if no new connection has taken it
+// over.
 func (t *Table) settleSeat() {
 	if s := t.takeSeat(); s.kept {
 		t.dismiss(s)
 	}
 }
 
-// enrol gives connection n a seat: the kept one if n belongs to the same member,
-// otherwise a new one.
+// enrol adds the new connection n to the counts. If a connection of the same member was just evicted, n
+// takes over its seat.
 func (t *Table) enrol(n uint32) {
 	c, h := &t.conns[n], t.holderOf(n)
 	zone := c.tuples[0].zone()
@@ -139,7 +140,7 @@ func (t *Table) enrol(n uint32) {
 	t.zoneRankings[zone].set(t.memberRanks, m, t.memberRanks[m].count+1)
 }
 
-// dismiss subtracts a seat from all counts. Its connection is in no list any more.
+// dismiss subtracts the connection of a seat from all counts. The connection must have left its lists.
 func (t *Table) dismiss(s seat) {
 	t.zones[s.zone].count--
 	t.head.count--
@@ -180,8 +181,8 @@ func (t *Table) evictOfMember(m uint32, listKind uint8) bool {
 	return true
 }
 
-// forgetMembers clears all members and their rankings. The function rebuild then adds
-// them again.
+// forgetMembers clears all members and their rankings. The function rebuild then adds the members that
+// have connections.
 func (t *Table) forgetMembers() {
 	clear(t.memberChains)
 	t.head.crowded, t.head.freeMember, t.head.freshMember = 0, 0, 0

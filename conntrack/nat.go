@@ -26,15 +26,15 @@ const (
 // NAT has the arguments of nat in a ct action.
 type NAT struct {
 	Kind NATKind
-	// Random and Hash choose the port from the range of ports. Without them, the frame
-	// keeps its own port if this port is in the range. With Persistent, the chosen
-	// address depends only on the frame's own address.
+	// With Random or Hash, the port is always chosen from the range of ports. Without them, the
+	// frame keeps its own port if that port is in the range and free. With Persistent, the chosen
+	// address depends only on the frame's own source address.
 	Random, Hash, Persistent bool
 	IPv6                     bool // family of Lo and Hi
-	// Lo to Hi is the range of addresses, encoded as in Tuple. If Lo is 0, the frame
-	// keeps its address. In an IPv6 range only the lower 64 bits vary.
+	// The range of addresses goes from Lo to Hi, encoded as in Tuple. If Lo is 0, the
+	// frame keeps its address. In an IPv6 range only the lower 64 bits vary.
 	Lo, Hi [2]uint64
-	// PortLo to PortHi is the range of ports; PortHi 0: any port.
+	// The range of ports goes from PortLo to PortHi. If PortHi is 0, any port may be chosen.
 	PortLo, PortHi uint16
 }
 
@@ -46,11 +46,11 @@ const (
 	// connection is refused.
 	maxNATAddresses = 4
 	maxNATPorts     = 256
-	// ephemeralLo is the lowest port chosen without a range of ports.
+	// ephemeralLo is the lowest port that is chosen if the action gives no range of ports.
 	ephemeralLo = 1024
 )
 
-// connClash is a result of translation: all reply tuples that were tried belong to
+// connClash is a result of the method translation: all reply tuples that it tried belong to
 // other connections. No connection has this flag.
 const connClash uint16 = 1 << 15
 
@@ -133,8 +133,8 @@ func (tr *Tracker) prefetchReplies(frames []uint8, nat *NAT) {
 	cpu.Prefetch(&tr.buckets[0], tr.lines[:n])
 }
 
-// flagsOf returns the flags of a connection whose original tuple is plain and whose
-// reply tuple is replyTuple.
+// flagsOf returns the flags for the translation of a connection: "plain" is its original tuple, replyTuple
+// its reply tuple.
 func flagsOf(plain *Tuple, replyTuple *probe) (flags uint16) {
 	got := replyTuple.words.tuple(&replyTuple.long).Reverse() // translated tuple of the original direction
 	if got.Src != plain.Src || got.SrcPort != plain.SrcPort {
@@ -146,7 +146,7 @@ func flagsOf(plain *Tuple, replyTuple *probe) (flags uint16) {
 	return flags
 }
 
-// reversed returns the probe (tuple with hash) of the answers to tuple want.
+// reversed returns the probe (tuple with hash) of the answers to frames with the tuple "want".
 func (tr *Tracker) reversed(want *Tuple) (p probe) {
 	if isICMP(want.Proto) {
 		r := want.Reverse()
@@ -175,7 +175,7 @@ func (tr *Tracker) inUse(reply, p *probe, now uint64) bool {
 	return false
 }
 
-// natRange is a range of addresses.
+// natRange is a range of addresses, which begins at lo.
 type natRange struct {
 	lo    [2]uint64
 	count uint64 // at least 1
@@ -197,13 +197,13 @@ func addressesOf(nat *NAT, plain *Tuple) natRange {
 
 func (r natRange) address(i uint64) [2]uint64 { return [2]uint64{r.lo[0], r.lo[1] + i} }
 
-// persistentSeeds are constants, so that a persistent choice is the same in a new
-// table.
+// persistentSeeds are constants, unlike the table's seeds. A choice of NAT's argument persistent is
+// therefore the same in every table.
 var persistentSeeds = [4]uint64{0x243f6a8885a308d3, 0x13198a2e03707344, 0xa4093822299f31d0, 0x082efa98ec4e6c89}
 
-// chooseAddress returns the index of the address that is tried first, of span
-// addresses. It depends on the source address, so that a guest keeps its translated
-// address. Without Persistent, it also depends on the destination.
+// chooseAddress returns the index, below span, of the address in the range that is tried first. It depends on
+// the source address, so that a guest keeps its translated address. Without Persistent, it also depends on
+// the destination address.
 func (tr *Tracker) chooseAddress(nat *NAT, plain *Tuple, span uint64) uint64 {
 	if span == 1 {
 		return 0
@@ -223,7 +223,8 @@ func (tr *Tracker) chooseAddress(nat *NAT, plain *Tuple, span uint64) uint64 {
 // freeNATTries.
 const nextIdentifiers = 8
 
-// choosePort looks for a port such that the translation's reply tuple is not in use.
+// choosePort looks for a port with which no other connection has the reply tuple. "want" is the translated
+// tuple with the frame's own port. The results are the reply tuple and whether a port was found.
 func (tr *Tracker) choosePort(p *probe, nat *NAT, plain *Tuple, want Tuple, now uint64) (probe, bool) {
 	port := &want.SrcPort
 	if nat.Kind == NATDst && !isICMP(want.Proto) {
@@ -232,7 +233,7 @@ func (tr *Tracker) choosePort(p *probe, nat *NAT, plain *Tuple, want Tuple, now 
 	own, lo, hi := *port, nat.PortLo, nat.PortHi
 	ranged := hi != 0 && !isICMP(want.Proto)
 	inRange := !ranged || own >= lo && own <= hi
-	// random and hash choose only ports: an ICMP identifier stays unless it is in use.
+	// The arguments random and hash are about ports; an ICMP identifier stays unless it is in use.
 	if inRange && !nat.Random && !nat.Hash || !hasPorts(want.Proto) || isICMP(want.Proto) {
 		if reply := tr.reversed(&want); !tr.inUse(&reply, p, now) {
 			return reply, true

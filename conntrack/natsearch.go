@@ -5,8 +5,8 @@ package conntrack
 // This file limits the search for a free translation. The search runs under the table's
 // lock, and takes long if most translations are in use.
 //
-//   - All tries except the first ones count as extra cost of the queue that sent the
-//     frame (NATTries, datapath/fair.go).
+//   - The tries after the first freeNATTries of a search count as extra cost of the queue from
+//     which the frame came (NATTries, datapath/fair.go).
 //   - A worker spends at most 1/natTimeShare of its time on such tries.
 //   - If no translation is free, the search evicts a connection of another quota
 //     holder (port or zone, holder.go): the one that uses most of the tried
@@ -30,8 +30,8 @@ const (
 	natHolders = 8
 )
 
-// natSearch is the state of the current search for a translation. It also has the time
-// in nanoseconds that all searches of the worker have used beyond their share.
+// natSearch is the state of a worker's current search for a translation. debtNS is the time in
+// nanoseconds that all searches of the worker have used beyond 1/natTimeShare of its time.
 type natSearch struct {
 	tries, limit int    // number of tries made, and their limit
 	holder       uint32 // quota holder of the new connection
@@ -39,11 +39,12 @@ type natSearch struct {
 	count        int    // number of used entries in holders
 	holders      [natHolders]natHolder
 	debtNS       uint64
-	paidNS       uint64 // time at which debtNS was last reduced
-	charged      uint64 // number of charged tries in total
+	paidNS       uint64 // CLOCK_MONOTONIC when debtNS was last reduced
+	charged      uint64 // number of tries of all searches that counted as extra cost
 }
 
-// natHolder counts how many of the tried translations one other quota holder uses.
+// natHolder counts how many of the tried translations belong to one quota holder, other than that of the
+// new connection.
 type natHolder struct {
 	holder  uint32
 	met     int    // number of tried translations in use
@@ -66,7 +67,7 @@ func (s *natSearch) begin(holder uint32, now uint64) {
 
 func (s *natSearch) exhausted() bool { return s.tries >= s.limit }
 
-// end charges the tries of the search.
+// end counts the tries of the search beyond freeNATTries as extra cost.
 func (s *natSearch) end() {
 	if more := uint64(max(s.tries-freeNATTries, 0)); more > 0 {
 		s.charged += more
@@ -74,7 +75,8 @@ func (s *natSearch) end() {
 	}
 }
 
-// The method met counts a tried translation that is in use by connection n.
+// The method met counts a tried translation that connection n uses, for the quota holder of n. reply is the
+// reply tuple.
 func (s *natSearch) met(t *Table, n uint32, reply *probe) {
 	h, replied := t.holderOf(n), t.conns[n].list == listEstablished
 	if h == s.holder {
@@ -111,9 +113,9 @@ func (s *natSearch) heaviestOther() *natHolder {
 	return heaviest
 }
 
-// evictForTranslation evicts a connection of the quota holder that heaviestOther
-// returns. It returns the reply tuple that is free now. ok is false if there is no such
-// connection. The caller holds the table's lock.
+// evictForTranslation evicts a connection of the quota holder that heaviestOther returns, and returns the
+// reply tuple that this connection had. ok is false if heaviestOther returns none. The caller holds the
+// table's lock.
 func (tr *Tracker) evictForTranslation() (reply probe, ok bool) {
 	x := tr.search.heaviestOther()
 	if x == nil {

@@ -11,15 +11,14 @@ import (
 	"weft/internal/shm"
 )
 
-// In this file, a goroutine populates the pages of a growing table before workers need
-// them. The first access to a page costs a page fault of some microseconds. The
-// goroutine populates the next records. It populates the index when most of its pages
-// will be used, and peers and addresses if the newest connection uses them. The worker
-// that sweeps (expires connections) wakes it up.
+// In this file, a goroutine populates the pages of a growing table before workers need them, because the
+// first access to a page costs a page fault of some microseconds. At its first wake-up the goroutine
+// populates the index. At each wake-up it populates the next records, and their peers and addresses if the
+// newest connection uses these. The worker that calls Sweep wakes it up.
 
 const (
-	// pagesAhead is the largest number of records populated in advance: 5 MB of
-	// records, and 2 MB each of peers and addresses.
+	// pagesAhead is the largest number of records that are populated in advance. They are 5 MB of
+	// conns and links, and 2 MB each of peers and addresses.
 	pagesAhead = 1 << 16
 	// bucketsAPage is the number of index buckets in a page of 4 KiB.
 	bucketsAPage = 4096 / 64
@@ -34,8 +33,9 @@ type pages struct {
 	done      chan struct{}
 }
 
-// StartPopulating starts a goroutine that populates pages until StopPopulating.
-// Without the goroutine the kernel populates a page at its first use.
+// StartPopulating starts a goroutine that populates pages until StopPopulating. It returns an error if the
+// process may have no further descriptor. Without the goroutine, a worker's first access to a page causes a
+// page fault.
 func (t *Table) StartPopulating() error {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {
@@ -64,8 +64,8 @@ func (p *pages) wake() {
 	unix.Write(p.event, one[:])
 }
 
-// requestPages wakes the populating goroutine up if the next records may lack pages.
-// A table with few connections is not populated in advance.
+// requestPages wakes up the goroutine that populates pages if the next records may have none. A table with
+// few connections is not populated in advance.
 func (t *Table) requestPages() {
 	p, fresh := &t.pages, t.usedRecords()
 	if fresh+min(fresh, pagesAhead/2) <= p.records.Load() || fresh < uint32(len(t.buckets)/bucketsAPage/8) ||
@@ -76,8 +76,8 @@ func (t *Table) requestPages() {
 	p.wake()
 }
 
-// usedRecords returns the number of records that were in use at some time. Another process
-// may have written the word, so a larger number than the table has counts as all.
+// usedRecords returns the number of records that were in use at some time. The word "fresh" is in shared
+// memory, so a value beyond the number of records is possible, and is cut to that number.
 func (t *Table) usedRecords() uint32 { return min(t.head.fresh, uint32(len(t.conns))) }
 
 func (t *Table) populate() {
@@ -96,7 +96,8 @@ func (t *Table) populate() {
 	}
 }
 
-// populateRecords populates the next records.
+// populateRecords populates the records after the used ones: four times as many as are used, but at most
+// pagesAhead.
 func (t *Table) populateRecords() {
 	p := &t.pages
 	sender := p.records.Load()

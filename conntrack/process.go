@@ -32,12 +32,12 @@ type Request struct {
 	Tunnelled uint32
 }
 
-// marks reports whether a commit sets bits of the mark or of the label.
+// marks reports whether the action sets bits of the mark or of the label.
 func (r *Request) marks() bool { return uint64(r.MarkMask)|r.LabelMask[0]|r.LabelMask[1] != 0 }
 
 // Meta is the tracker's result for a frame: the values of its ct_* fields. The zero
-// Meta means untracked. Another ct action on the same frame starts from the frame's
-// Meta.
+// Meta means that the frame was not tracked. The caller keeps it for another ct action on the same
+// frame, which starts from it.
 type Meta struct {
 	State uint8 // ct_state
 	Dir   uint8 // 1: the frame has the reply direction
@@ -46,7 +46,7 @@ type Meta struct {
 	Zone  uint16
 	Mark  uint32
 	Label [2]uint64
-	Ref   Ref   // connection of the frame; zero: none
+	Ref   Ref   // connection of the frame; zero if it has none
 	Orig  Tuple // original tuple of the connection; without a connection, the tuple of the frame
 }
 
@@ -57,16 +57,16 @@ type Tracker struct {
 	rng     uint64
 	missing uint32  // number of payload bytes in the other fragments of the datagram
 	sender  sender  // sender of the current frame
-	begun   newConn // the connection that the current frame begins, see begin
+	begun   newConn // initial state of the connection that the current frame begins, see begin
 	search  natSearch
 	order   [packet.BatchSize]uint8
 }
 
-// trackedFrame is the frame that a ct action works on.
+// trackedFrame is a frame on which a ct action is executed, with the arguments of the action.
 type trackedFrame struct {
 	batch *packet.Batch
 	frame *packet.Frame // in the batch
-	probe *probe        // with the frame's tuple
+	probe *probe        // tuple of the frame, with its hash
 	meta  *Meta         // result
 	req   *Request
 	now   uint64 // CLOCK_MONOTONIC in nanoseconds
@@ -138,8 +138,8 @@ func (tr *Tracker) track(x *trackedFrame, i int) {
 	}
 }
 
-// begins reports whether a frame without a connection may begin one. For a commit, it sets
-// tr.begun to the initial state of the connection.
+// begins reports whether frame x, which belongs to no connection, may begin one. If the action commits,
+// begins sets tr.begun to the initial state of the connection.
 func (tr *Tracker) begins(x *trackedFrame) bool {
 	if x.probe.kind == kindFlow && !x.req.Commit && x.probe.proto() == packet.ProtoTCP && x.frame.L4 != 0 {
 		return beginsTCP(tcpFlags(x.frame)) // only a commit needs the initial state
@@ -152,19 +152,18 @@ func (m *Meta) begin(zone uint16) {
 	m.State, m.Zone = Tracked|Invalid, zone
 }
 
-// maxRestarts is how often the look-up of a frame is repeated because its connection
-// has ended in the meantime. After that, the frame counts as a frame without a
-// connection.
+// maxRestarts limits how often the look-up of a frame is repeated because the connection that it found
+// has ended in the meantime. After that, the frame is treated as one without a connection.
 const maxRestarts = 4
 
-// follow tracks a frame that belongs to connection n. It returns false if the
-// connection has ended.
+// follow tracks frame x, which the look-up assigned to connection n in direction dir. It returns false if the
+// look-up must be repeated because the connection has ended, also if follow itself has ended it.
 func (tr *Tracker) follow(x *trackedFrame, n uint32, dir uint8) bool {
 	t := tr.Table
 	c := &t.conns[n]
 	g := c.generation()
 	if again, ok := t.matches(n, x.probe); !ok || again != dir || g&1 == 0 {
-		return false // another worker ended or replaced it
+		return false // another worker has ended the connection or reused its record
 	}
 	if c.expired(x.now) {
 		t.end(n, g, endExpired)
@@ -237,8 +236,8 @@ func (tr *Tracker) apply(x *trackedFrame, n, g uint32) bool {
 	return true
 }
 
-// originOfParent stores the original tuple of the parent in the Meta of a related frame,
-// as long as the parent is alive.
+// originOfParent stores the parent's original tuple in m, the Meta of a frame of a related connection. It
+// does nothing if the parent has ended.
 func (t *Table) originOfParent(parent Ref, m *Meta) {
 	var up view
 	if t.readBorn(parent, &up) {
@@ -246,8 +245,9 @@ func (t *Table) originOfParent(parent Ref, m *Meta) {
 	}
 }
 
-// setMark changes the mark and the label of connection n as req asks. It returns the
-// new generation; g if nothing has changed; 0 if n no longer has generation g.
+// setMark changes the mark and the label of connection n as req asks. It returns the connection's
+// generation, which differs from g if ct_mark or ct_label may have changed. It returns 0 if n no
+// longer has generation g.
 func (t *Table) setMark(n, g uint32, req *Request) uint32 {
 	c := &t.conns[n]
 	if !t.lockConn(c, g) {
@@ -281,8 +281,9 @@ func merge(mark uint32, label [2]uint64, req *Request) (uint32, [2]uint64) {
 	return mark, label
 }
 
-// trackAgain tracks a frame that was already tracked in the same zone, with result x.meta.
-// It returns false if the frame now belongs, or must belong, to another connection.
+// trackAgain tracks a frame that was already tracked in the same zone, with the result x.meta. It returns
+// false if the look-up must be repeated: the frame's tuple has changed, or its connection has ended or must
+// be replaced.
 func (tr *Tracker) trackAgain(x *trackedFrame) bool {
 	t := tr.Table
 	n := x.meta.Ref.Number
@@ -298,9 +299,9 @@ func (tr *Tracker) trackAgain(x *trackedFrame) bool {
 	return tr.apply(x, n, x.meta.Ref.Generation)
 }
 
-// carries reports whether a frame with the earlier result m still has a tuple of
-// connection n. If m says that the frame was translated, the tuple is the translated
-// one. Actions in between may have changed the tuple.
+// carries reports whether a frame that an earlier ct action has tracked, with result m, still has the tuple
+// of connection n: the translated one if that action translated the frame. Actions after it may have
+// changed the frame.
 func (t *Table) carries(n uint32, p *probe, m *Meta) bool {
 	if m.State&(SNAT|DNAT) == 0 {
 		dir, ok := t.matches(n, p)
@@ -310,8 +311,9 @@ func (t *Table) carries(n uint32, p *probe, m *Meta) bool {
 	return p.tuple(&p.long) == t.conns[n].tuples[1-m.Dir&1].tuple(&long).Reverse()
 }
 
-// unknown tracks a frame that belongs to no connection. A commit begins the connection
-// tr.begun. unknown returns false if another worker has just created the connection.
+// unknown tracks frame x, which belongs to no connection. If the action commits, unknown creates the
+// connection tr.begun. It returns false if another worker has just created this connection, so that
+// the look-up must be repeated.
 func (tr *Tracker) unknown(x *trackedFrame) bool {
 	g := &tr.begun
 	x.meta.State = Tracked | New
@@ -346,8 +348,9 @@ func (tr *Tracker) unknown(x *trackedFrame) bool {
 	return tr.apply(x, ref.Number, ref.Generation)
 }
 
-// relate makes tr.begun a related connection if an expectation (of FTP or TFTP) matches the
-// frame's tuple. x.meta then has the parent's original tuple, mark and label.
+// relate looks for an expectation (an FTP or TFTP connection that was announced) with the tuple of
+// frame x. If there is one, tr.begun becomes a related connection, and x.meta gets the parent's original
+// tuple, mark and label.
 func (tr *Tracker) relate(x *trackedFrame) {
 	e, ok := tr.expected(x.probe, x.now, x.req.Commit)
 	if !ok {
@@ -391,8 +394,9 @@ func (tr *Tracker) begin(b *packet.Batch, f *packet.Frame, proto uint8) bool {
 	return true
 }
 
-// update updates the state of connection n for frame x, and returns the new generation.
-// Fields that were read without the lock are valid only if n still has generation g.
+// update changes the protocol state and the timeout of connection n for frame x, which has direction
+// dir. The second result is the connection's new generation. Fields that the caller has read without the
+// lock are valid only if n still has generation g.
 func (tr *Tracker) update(x *trackedFrame, n, g uint32, dir uint8) (verdict, uint32) {
 	t := tr.Table
 	c, peers := &t.conns[n], &t.peers[n]

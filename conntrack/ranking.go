@@ -15,15 +15,15 @@ const (
 	tiers = 256
 )
 
-// rank is the entry of one quota holder.
+// rank is the entry of one quota holder in a ranking.
 type rank struct {
 	count      uint32
-	prev, next uint32 // 1 + the number of the neighbour in the tier
+	prev, next uint32 // 1 + the number of the neighbour in the tier's list; 0: none
 	_          uint32
 }
 
-// A ranking orders the quota holders by their use. A tier is a range of uses; the holders
-// of a tier form a list. The table's lock guards the ranking.
+// A ranking orders quota holders by their count of connections or expectations. A tier is a range of
+// counts; its quota holders form a list. The table's lock guards the ranking.
 type ranking struct {
 	marks [tiers / 64]uint64 // a bit for each tier that has holders
 	first [tiers]uint32      // 1 + the number of the first quota holder in each tier
@@ -31,7 +31,7 @@ type ranking struct {
 	_     uint32
 }
 
-// tierOf returns the tier of a count. The tier grows with the count. Only a count of 0
+// tierOf returns the tier of a count. Larger counts have the same tier or a higher one. Only the count 0
 // has tier 0.
 func tierOf(count uint32) uint32 {
 	if count < tierSteps {
@@ -41,8 +41,8 @@ func tierOf(count uint32) uint32 {
 	return (e-2)*tierSteps + count>>(e-3)%tierSteps
 }
 
-// The method set sets the count and the tier of quota holder i. allRanks has the ranks of
-// all quota holders.
+// The method set changes the count of quota holder i and moves it to the tier of this count. allRanks has
+// the ranks of all quota holders.
 func (r *ranking) set(allRanks []rank, i, count uint32) {
 	k := &allRanks[i]
 	was, is := tierOf(k.count)%tiers, tierOf(count)%tiers
@@ -101,8 +101,8 @@ func (r *ranking) holderToEvict(ranks []rank, i uint32) uint32 {
 	return h
 }
 
-// fairShare returns the part of limit that quota holder i keeps if all others want
-// more: an equal part less an eighth, because tiers are an eighth wide.
+// fairShare returns the number of items that quota holder i keeps even if all others want more. limit is the
+// number of all items. The result is an equal part of it less an eighth, because tiers are an eighth wide.
 func (r *ranking) fairShare(ranks []rank, i, limit uint32) uint32 {
 	used := r.used
 	if ranks[i].count == 0 {

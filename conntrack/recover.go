@@ -4,7 +4,7 @@ package conntrack
 
 // rebuild repairs a table whose engine was killed while it held the table's lock. It
 // keeps every live connection, and rebuilds the index, the lists and the free
-// records. A table of 1,000,000 connections takes about a tenth of a second.
+// records. For 1,000,000 connections this takes about a tenth of a second.
 func (t *Table) rebuild() {
 	clear(t.buckets)
 	h := t.head

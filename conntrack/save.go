@@ -10,37 +10,38 @@ import (
 	"io"
 )
 
-// This file saves and loads a table, for the time between two daemons. Connections have
-// times of CLOCK_MONOTONIC, so they are valid only until the machine reboots. Settings
-// stay valid.
+// This file saves a table when a daemon stops, and loads it when the next one starts. Connections have
+// times of CLOCK_MONOTONIC, so they are loaded only if the machine has not rebooted. Settings are always
+// loaded.
 
-// saveMagic is the start of a saved table. It changes with the format.
+// saveMagic is the start of a saved table. Its number is incremented when the format changes.
 const saveMagic = "weft connections 1\n"
 
 // bootBytes is the size of the boot identifier in a saved table, in bytes.
 const bootBytes = 64
 
-// savesTried is the number of attempts to read a connection that an engine keeps changing.
+// savesTried is the number of attempts to read a connection while an engine changes it. If all
+// fail, the connection is not saved.
 const savesTried = 8
 
 // savedConn is the size of one saved connection in bytes: 26 words of 64 bits.
 const savedConn = 26 * 8
 
-// Copy fills the empty table m with the settings and live connections of table from. If m is too
-// small, the last connections are left out. An engine may have from open: then m misses later
-// changes. Copy returns the number of connections.
+// Copy fills the empty table m with the settings and live connections of the table "from". If m is too
+// small, the last connections are left out. If an engine has "from" open, m misses later changes. Copy
+// returns the number of connections that m has then.
 func (m *Memory) Copy(from *Memory) int {
-	const now = 0 // expired connections too: the engine removes them
+	const now = 0 // before every expiry, so Copy includes expired connections; the engine ends them
 	r, w := io.Pipe()
 	go func() { w.CloseWithError(from.Save(w, "", now)) }()
-	n, _ := m.Load(r, "", now) // error ignored: m is full
+	n, _ := m.Load(r, "", now) // error ignored: m has room for no more connections
 	r.Close()
 	return n
 }
 
-// Save writes the settings and connections of the table. If an engine has the table open, Save may
-// leave out connections that change meanwhile. boot identifies the machine's boot in at most 64
-// bytes.
+// Save writes the settings and connections of the table to w. If an engine has the table open, Save may
+// leave out connections that change meanwhile. boot identifies the machine's current boot in at most
+// bootBytes bytes. now is CLOCK_MONOTONIC in nanoseconds.
 func (m *Memory) Save(w io.Writer, boot string, now uint64) error {
 	out := bufio.NewWriterSize(w, 1<<20)
 	var id [bootBytes]byte
@@ -74,8 +75,8 @@ func (m *Memory) Save(w io.Writer, boot string, now uint64) error {
 	return out.Flush()
 }
 
-// settled appends connection n to buf, unless the connection has ended. It tries again if an
-// engine changes the connection meanwhile.
+// settled appends a consistent copy of connection n to buf. It appends nothing if the connection has ended,
+// has expired, or changes during savesTried attempts.
 func (m *Memory) settled(buf []byte, n uint32, now uint64) []byte {
 	c := &m.conns[n]
 	for range savesTried {
@@ -128,8 +129,8 @@ func (m *Memory) appendConn(buf []byte, n uint32) []byte {
 	return buf
 }
 
-// Load fills an empty table with the output of Save. It loads the connections only if
-// boot is the same, and returns their number. No engine may have the table open.
+// Load fills an empty table with the output of Save. It loads the connections only if boot is the
+// same as at Save, and returns their number. No engine may have the table open.
 func (m *Memory) Load(r io.Reader, boot string, now uint64) (int, error) {
 	in := bufio.NewReaderSize(r, 1<<20)
 	head := make([]byte, len(saveMagic)+bootBytes+8*len(m.head.seeds)+12+8*int(classes)*MaxPolicies+5*Zones)
@@ -182,7 +183,8 @@ func (m *Memory) Load(r io.Reader, boot string, now uint64) (int, error) {
 	}
 }
 
-// adopt adds a saved connection to the table. It reports false if the table is full.
+// adopt adds a saved connection, which buf has in the format of appendConn, to the table. It returns
+// false if the table is full.
 func (t *Table) adopt(buf []byte) bool {
 	t.lock()
 	defer t.unlock()

@@ -8,9 +8,9 @@ import (
 	"weft/packet"
 )
 
-// This file tracks SCTP as a middlebox observes it (RFC 9260). The tracker checks
-// verification tags, and follows an association by the first chunk of each packet.
-// peer.end is the tag in the packets of that side; 0: not known yet.
+// This file tracks SCTP as a middlebox observes it (RFC 9260). The tracker checks verification tags, and
+// derives the state of an association from the first chunk of each packet. The field peer.end is the
+// verification tag in the packets that this side sends; 0: not known yet.
 
 // Chunk types, RFC 9260 section 3.2.
 const (
@@ -32,8 +32,8 @@ type chunk struct {
 	noTag   bool   // the T bit is set: the field tag is the other side's tag
 }
 
-// parseSCTP reads the SCTP packet in frame f. It reports false if the first chunk is
-// incomplete, or is an INIT or INIT ACK without an initiate tag.
+// parseSCTP reads the common header and the first chunk of the SCTP packet in frame f. It returns false if
+// the header of this chunk is incomplete, or if it is an INIT or INIT ACK without an initiate tag.
 func parseSCTP(b *packet.Batch, f *packet.Frame, c *chunk) bool {
 	off := int(f.L4)
 	if !b.Pullup(f, off+packet.SCTPLen+4) {
@@ -51,8 +51,8 @@ func parseSCTP(b *packet.Batch, f *packet.Frame, c *chunk) bool {
 	return true
 }
 
-// beginSCTP starts an association with its first packet, which may come from the
-// middle of the association. It reports false if the packet cannot begin one.
+// beginSCTP sets peers to the state after the first packet that the tracker sees of an association. The
+// association may have begun before. beginSCTP returns false if the packet cannot be the first one.
 func beginSCTP(peers *[2]peer, c *chunk) bool {
 	*peers = [2]peer{}
 	switch c.kind {
@@ -71,7 +71,7 @@ func beginSCTP(peers *[2]peer, c *chunk) bool {
 	return true
 }
 
-// trackSCTP tracks a packet that peer s has sent to peer r.
+// trackSCTP updates both sides of an association for a packet with the first chunk c, which s has sent to r.
 func trackSCTP(s, r *peer, c *chunk) verdict {
 	if c.kind == chunkInit {
 		switch {
@@ -116,8 +116,8 @@ func trackSCTP(s, r *peer, c *chunk) verdict {
 	return verdictValid
 }
 
-// tagFits checks the verification tag of a packet (RFC 9260 section 8.5). If the
-// sender's tag is not known yet, tagFits learns it.
+// tagFits reports whether the verification tag of a packet from s to r is right (RFC 9260 section 8.5). If
+// the tag of s is not known yet, tagFits learns it from the packet.
 func tagFits(s, r *peer, c *chunk) bool {
 	if c.noTag && (c.kind == chunkAbort || c.kind == chunkShutdownComplete) && c.tag == r.end {
 		return true
