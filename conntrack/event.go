@@ -87,8 +87,8 @@ type Event struct {
 	Entry  Entry
 }
 
-// Layout of the word settings.events: the zone in the lower 16 bits, the bit
-// eventOneZone, and one bit for each kind of event.
+// Layout of the word settings.events, which Watch writes: the zone in the lower 16 bits, then the bit
+// eventOneZone, and from bit eventKindsAt on one bit for each kind of event.
 const (
 	eventOneZone = 1 << 16
 	eventKindsAt = 17

@@ -9,32 +9,33 @@ import (
 	"weft/packet"
 )
 
-// This file looks up a batch of frames. Independent memory accesses are prefetched
-// together: first the index buckets of all frames, then the records of all connections.
-// A result stays valid until Forget.
+// This file looks up the connections of a batch of frames. Independent memory accesses are prefetched
+// together: first the index buckets of all frames, then the records of all connections. The
+// results stay valid until the caller calls Forget.
 
 // sought holds the look-up results of a batch, by frame.
 type sought struct {
 	known  uint32 // set of frames with valid results
 	probes [packet.BatchSize]probe
-	// numbers has the connection number of each frame. The value none (no connection)
-	// is valid only while Counters.Created equals the field created.
+	// numbers has the connection number of each frame. The value none (no connection) is
+	// valid only until a worker creates a connection, that is, while Counters.Created equals the
+	// field "created".
 	numbers     [packet.BatchSize]uint32
 	dirs        [packet.BatchSize]uint8
-	generations [packet.BatchSize]uint32 // read before the tuples were compared
+	generations [packet.BatchSize]uint32 // generations of the connections, read before their tuples were compared
 	created     uint64
 	lines       [packet.BatchSize]uint32
 }
 
-// Forget discards the look-up results of a set of frames. It is called for a new batch,
-// or after headers have changed.
+// Forget discards the look-up results of a set of frames, one bit each. The worker calls it for a new
+// batch, and after actions that change headers.
 func (tr *Tracker) Forget(frames uint32) { tr.known &^= frames }
 
-// SeekFlows begins the look-up of the frames in set, in a zone. It prefetches the
-// records of their likely connections. It skips fragments, frames that are neither TCP
-// nor UDP, and frames that were already looked up. It returns the other frames, and for
-// each frame the number of its likely connection, valid until the next call. The caller
-// must call Settle for each returned frame.
+// SeekFlows begins the look-up of the frames in set (one bit each), in a zone. It prefetches the records of
+// their likely connections. It skips fragments, frames that are neither TCP nor UDP, and frames that were
+// already looked up. It returns the indexes of the other frames, and for each of them the number of its
+// likely connection, in the same order. The results are valid until the next call. The caller must call
+// Settle for each returned frame.
 func (tr *Tracker) SeekFlows(b *packet.Batch, set uint32, zone uint16) ([]uint8, *[packet.BatchSize]uint32) {
 	t, n := tr.Table, 0
 	for ; set != 0; set &= set - 1 {
@@ -58,10 +59,10 @@ func (tr *Tracker) SeekFlows(b *packet.Batch, set uint32, zone uint16) ([]uint8,
 // Ends has the addresses and ports of an unfragmented TCP or UDP datagram over IPv4.
 type Ends struct {
 	Addresses uint64 // source<<32 | destination
-	Rest      uint64 // ports and protocol: source port<<48 | destination port<<32 | protocol<<8
+	Rest      uint64 // source port<<48 | destination port<<32 | protocol<<8
 }
 
-// SeekEnds does the same as SeekFlows for frames whose addresses and ports are known.
+// SeekEnds is SeekFlows for frames whose addresses and ports the caller knows, so that no header is read.
 // ends has an entry for each frame of set. None of the frames may have been looked up
 // before.
 func (tr *Tracker) SeekEnds(set uint32, ends *[packet.BatchSize]Ends, zone uint16) ([]uint8, *[packet.BatchSize]uint32) {
@@ -82,7 +83,7 @@ func (tr *Tracker) SeekEnds(set uint32, ends *[packet.BatchSize]Ends, zone uint1
 	return order, &tr.lines
 }
 
-// seek looks up a list of frames of any protocol.
+// seek begins the look-up of a list of frames of any protocol. The caller must call Settle for each frame.
 func (tr *Tracker) seek(b *packet.Batch, frames []uint8, zone uint16) {
 	t := tr.Table
 	for n, i := range frames {
@@ -94,8 +95,8 @@ func (tr *Tracker) seek(b *packet.Batch, frames []uint8, zone uint16) {
 	tr.prefetchLikely(frames)
 }
 
-// prefetchLikely prefetches the index buckets of the frames, and then the records of
-// their likely connections.
+// prefetchLikely prefetches the index buckets of the frames, whose numbers tr.lines has. It then prefetches
+// the records of their likely connections: those with the same signature. Their numbers go to tr.lines.
 func (tr *Tracker) prefetchLikely(frames []uint8) {
 	t := tr.Table
 	if tr.known == 0 {
@@ -122,28 +123,29 @@ func (tr *Tracker) prefetchLikely(frames []uint8) {
 	cpu.Prefetch(&t.conns[0], tr.lines[:len(frames)])
 }
 
-// unsure means that the search must continue in the next bucket.
+// unsure is a value of sought.numbers: the first bucket has no such connection, but a later one may have it.
 const unsure = none - 1
 
-// Hint is a number (Tag) that the caller has stored for one direction of a connection.
-// The hint is valid only as long as the connection has the same generation.
+// Hint is a number (Tag) that a worker has stored for one direction of a connection, such as the serial of a
+// fused flow. It is valid only while the connection has the generation Generation.
 type Hint struct{ Tag, Generation uint32 }
 
-// Hints are the two hints of a connection, by direction.
+// Hints are the two hints of a connection, indexed by direction.
 type Hints [2]Hint
 
 // Settled is the result of SettleAll. Sets of frames have one bit per frame.
 type Settled struct {
-	Expected uint32 // the expected tag
+	Expected uint32 // the tag that the caller of SettleAll expected
 	Hinted   uint32 // frames with a valid hint
 	Usual    uint32 // frames of Hinted with the expected tag
-	// Quick is the set of frames for which Fast would not change the connection, only
-	// the frame.
+	// Quick has the frames for which Fast would change nothing in the connection, and at most
+	// rewrite the frame.
 	Quick uint32
 }
 
-// SettleAll completes the look-up of the frames that SeekFlows has returned, and reads
-// their hints. hints is indexed by connection number.
+// SettleAll completes the look-up of the frames that SeekFlows has returned, and reads their hints. hints is
+// indexed by connection number. tags[i] becomes the tag of the valid hint for frame i. now is
+// CLOCK_MONOTONIC in nanoseconds.
 func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchSize]uint32, expected uint32, now uint64) Settled {
 	conns := tr.Table.conns
 	hints = hints[:len(conns)]
@@ -194,8 +196,8 @@ func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchS
 	return Settled{Expected: expected, Hinted: hinted, Usual: usual, Quick: quick}
 }
 
-// lookUpHint does the same as SettleAll for one frame: an IPv6 frame, or a frame whose
-// likely connection has another tuple.
+// lookUpHint does the work of SettleAll for an IPv6 frame, or for a frame whose likely connection has
+// another tuple. Its results are the bit of frame i, or 0, for the sets Hinted and Usual.
 func (tr *Tracker) lookUpHint(i uint8, hints []Hints, tags *[packet.BatchSize]uint32, expected uint32) (hinted, usual uint32) {
 	i %= packet.BatchSize
 	ref, dir, ok := tr.Settle(int(i))
@@ -243,8 +245,8 @@ func (tr *Tracker) Settle(i int) (ref Ref, dir uint8, ok bool) {
 	return Ref{n, g}, dir, n != none
 }
 
-// locate finds the connection of probe p (a tuple with its hash). g is the connection's
-// generation before the tuples were compared.
+// locate finds the connection with the tuple of p. The results are its number, or none, the direction of
+// the tuple, and the connection's generation, read before the tuples were compared.
 func (t *Table) locate(p *probe) (n uint32, dir uint8, g uint32) {
 	if n, _ = t.find(p); n == none {
 		return none, 0, 0

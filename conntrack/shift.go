@@ -10,19 +10,17 @@ import (
 	"weft/packet"
 )
 
-// This file rewrites announcements (PORT, EPRT, reply 227 or 229) on FTP control
-// connections with NAT. They must name the translated address. If the length of the
-// text changes, all later sequence numbers of the same direction shift, and so do the
-// acknowledgements of the other direction. The TCP tracking uses the sequence numbers
-// of each sender.
+// This file rewrites announcements (PORT, EPRT, reply 227 or 229) on FTP control connections with
+// NAT, because they must name the translated address. If the length of the text changes, all later
+// sequence numbers of this direction shift, and so do the acknowledgements of the other direction. The
+// tracking of TCP uses the sequence numbers as each sender sent them.
 //
-// An announcement is rewritten only if it begins its segment and ends within the
-// segment and within maxCommand bytes. The segment must be unfragmented and fit into
-// the frame's header buffer. Any other announcement passes unchanged, without an
-// expectation (an entry for the announced connection).
+// An announcement is rewritten only if it begins its segment and ends within the segment and within
+// maxCommand bytes. The segment must be unfragmented and fit into the frame's header buffer. Any other
+// announcement passes unchanged, and no expectation (an entry for the announced connection) is created.
 
-// shift holds the changes to one side's sequence numbers. Numbers "as sent" are the
-// sender's, numbers "as forwarded" are shifted. The connection's lock guards it.
+// shift holds the changes to the sequence numbers of one side's segments. Numbers "as sent" are those in the
+// sender's segments, numbers "as forwarded" are those that its peer sees. The connection's lock guards it.
 type shift struct {
 	pos         uint32 // sequence number of the last rewritten announcement, as sent
 	shiftBefore uint32 // shift of the sequence numbers up to pos
@@ -35,14 +33,14 @@ type shift struct {
 	_           [3]byte
 }
 
-// maxShiftAge is the largest distance from pos to next that 32-bit sequence numbers can
-// compare. No sender repeats an announcement that is so old.
+// maxShiftAge is the number of bytes after which send forgets the last announcement, long before 32-bit
+// sequence numbers can no longer be compared with its number (2^31). No sender repeats text that is so old.
 const maxShiftAge = 1 << 30
 
 // shiftAfter returns the shift of the sequence numbers after the announcement.
 func (s *shift) shiftAfter() uint32 { return s.shiftBefore + uint32(s.newLength) - uint32(s.oldLength) }
 
-// passed converts a sequence number of the sender to the number that is forwarded.
+// passed converts a sequence number as sent to the number as forwarded.
 func (s *shift) passed(seq uint32) uint32 {
 	switch {
 	case s.newLength == 0 || !earlierThan(s.pos, seq):
@@ -50,13 +48,13 @@ func (s *shift) passed(seq uint32) uint32 {
 	case !earlierThan(seq, s.pos+uint32(s.oldLength)):
 		return seq + s.shiftAfter()
 	}
-	// The peer must acknowledge a probe again (RFC 9293 section 3.8.4). A probe within
-	// the announcement stays within the rewritten announcement.
+	// seq is within the announcement, as in a keep-alive probe (RFC 9293 section 3.8.4). The result must be
+	// within the rewritten announcement, so that the peer acknowledges the probe again.
 	return s.pos + s.shiftBefore + min(seq-s.pos, uint32(s.newLength)-1)
 }
 
-// origin converts a forwarded sequence number back to the sender's number. A number
-// within the rewritten announcement has no counterpart; origin then returns fallback.
+// origin converts v, a sequence number as forwarded, back to the number as sent. A number within the
+// rewritten announcement has no counterpart; origin then returns fallback.
 func (s *shift) origin(v, fallback uint32) uint32 {
 	switch sent := v - s.shiftBefore; {
 	case s.newLength == 0 || !earlierThan(s.pos, sent):
@@ -67,13 +65,13 @@ func (s *shift) origin(v, fallback uint32) uint32 {
 	return fallback
 }
 
-// acknowledged converts an acknowledgement of forwarded data to the sender's numbers.
-// If it covers only a part of the rewritten announcement, the result covers nothing of the
-// original announcement, and the sender repeats the announcement.
+// acknowledged converts the peer's acknowledgement to a number as sent. If ack covers only a part of the
+// rewritten announcement, the result covers nothing of the original one, so that the sender repeats the
+// announcement.
 func (s *shift) acknowledged(ack uint32) uint32 { return s.origin(ack, s.pos) }
 
-// sacked converts an edge of a SACK block (RFC 2018) to the sender's numbers, by the
-// rule of acknowledged. wantRight selects the right edge.
+// sacked converts an edge of a SACK block (RFC 2018) to a number as sent, by the rule of acknowledged.
+// wantRight is true for the right edge.
 func (s *shift) sacked(wantRight bool, edge uint32) uint32 {
 	if wantRight {
 		return s.origin(edge, s.pos)
@@ -81,7 +79,7 @@ func (s *shift) sacked(wantRight bool, edge uint32) uint32 {
 	return s.origin(edge, s.pos+uint32(s.oldLength))
 }
 
-// send notes a forwarded segment.
+// send updates s for a segment of the sender that is forwarded.
 func (s *shift) send(g *segment) {
 	end := g.seq + g.length
 	if s.valid == 0 || g.flags&tcpSyn != 0 && s.newLength == 0 {
@@ -94,8 +92,8 @@ func (s *shift) send(g *segment) {
 	}
 }
 
-// rewriting is a segment of an FTP control connection and the announcement in it that must
-// be rewritten.
+// rewriting is a segment of an FTP control connection, with the announcement in it that must
+// be rewritten, if any.
 type rewriting struct {
 	segment        // as the sender sent it
 	shift   shift  // of the segment's direction
@@ -107,13 +105,13 @@ type rewriting struct {
 	line    int    // offset of the line in the frame
 	pos     uint32 // sequence number of the line
 	port    uint16 // port to announce instead
-	repeats bool   // the announcement was rewritten before
+	repeats bool   // the announcement is a repeated one, which was rewritten before
 }
 
-// shift rewrites segment x of FTP control connection n, which has NAT. v is a copy of the
-// connection in generation g. If the caller must drop the frame, shift returns the reason. If
-// the connection has changed in the meantime, shift returns false and leaves the frame
-// unchanged.
+// shift rewrites frame x, a segment of FTP control connection n, which has NAT: its sequence numbers and
+// an announcement in it. v is a copy of the connection in generation g. If the caller must drop the frame,
+// shift returns the reason. If the connection has changed in the meantime, shift returns false and leaves
+// the frame unchanged.
 func (tr *Tracker) shift(x *trackedFrame, n, g uint32, v *view) (reason packet.DropReason, ok bool) {
 	t, dir := tr.Table, x.meta.Dir
 	c := &t.conns[n]
@@ -178,10 +176,10 @@ func (tr *Tracker) shift(x *trackedFrame, n, g uint32, v *view) (reason packet.D
 	return packet.DropNone, true
 }
 
-// rewrites reports whether the segment of r has an announcement to rewrite, and describes the
-// announcement in r. A new announcement adds an expectation (an entry for the announced
-// connection). A repeated one must be rewritten as before. If the caller must drop the
-// segment, rewrites returns the reason.
+// rewrites reports whether the segment of r has an announcement that must be rewritten, and describes the
+// announcement in r. For a new announcement it adds an expectation (an entry for the announced connection).
+// A repeated one must be rewritten as before. If the caller must drop the segment, rewrites returns the
+// reason.
 func (tr *Tracker) rewrites(x *trackedFrame, r *rewriting) (bool, packet.DropReason) {
 	f, s := x.frame, &r.shift
 	length := uint32(f.Len() - r.payload)
@@ -190,7 +188,7 @@ func (tr *Tracker) rewrites(x *trackedFrame, r *rewriting) (bool, packet.DropRea
 	}
 	at := s.pos - r.seq
 	if s.valid != 0 && earlierThan(s.next, r.seq) {
-		// An earlier segment is missing and may have an announcement.
+		// An earlier segment is missing. It may have an announcement, which would change this one's shift.
 		return false, packet.DropGateway
 	}
 	r.repeats = s.newLength != 0 && at < length
@@ -235,13 +233,14 @@ func (tr *Tracker) rewrites(x *trackedFrame, r *rewriting) (bool, packet.DropRea
 	return r.port != e.announced || r.address.IsValid() && e.dst != own, packet.DropNone
 }
 
-// Greatest lengths of the rewritten text: "|1|", an address, "|", a port and "|".
+// Greatest lengths in bytes of the rewritten text: "|1|" or "|2|", an address, "|", a port and "|".
 const (
 	maxText4 = 3 + 15 + 1 + 6
 	maxText6 = 3 + 39 + 1 + 6
 )
 
-// text appends the rewritten address and port.
+// text appends to dst the text that replaces line[start:end] of the announcement: address and port in the
+// announcement's own form.
 func (r *rewriting) text(dst []byte, address [2]uint64) []byte {
 	var a netip.Addr
 	if r.address.Is6() {
@@ -271,8 +270,8 @@ func (r *rewriting) text(dst []byte, address [2]uint64) []byte {
 	return append(strconv.AppendUint(append(dst, r.between), uint64(r.port), 10), r.between)
 }
 
-// appendShifts appends both directions' shifts of a connection as five words, for
-// Save.
+// appendShifts appends the shifts of both directions of a connection to buf, as five words of 64 bits. Save
+// writes them.
 func appendShifts(buf []byte, shifts *[2]shift) []byte {
 	le := binary.LittleEndian
 	small := uint64(0)
@@ -285,7 +284,8 @@ func appendShifts(buf []byte, shifts *[2]shift) []byte {
 	return le.AppendUint64(buf, small)
 }
 
-// readShifts reads the sequence shifts that appendShifts wrote.
+// readShifts is the inverse of appendShifts. Each call of word returns the next 64-bit word of the saved
+// connection.
 func readShifts(word func() uint64) (shifts [2]shift) {
 	for i := range shifts {
 		a, b := word(), word()

@@ -4,8 +4,8 @@ package conntrack
 
 import "weft/packet"
 
-// This file tracks protocols without states of their own. Such a connection is known
-// only by whether one or both sides have sent frames.
+// This file tracks protocols other than TCP and SCTP. The state of such a connection is only whether one
+// or both sides have sent frames.
 
 // classOfSimple returns the timeout class of a connection that is neither TCP nor SCTP.
 func classOfSimple(proto uint8, flags uint16) Class {

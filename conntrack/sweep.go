@@ -2,8 +2,8 @@
 
 package conntrack
 
-// This file ends expired connections. A look-up ignores expired connections. The sweep
-// ends them: it goes round all records, a few at a time. Its position is called the
+// This file ends expired connections. A frame that meets an expired connection ends it at once. The sweep
+// ends all others: it goes round all records, a few at a time. Its position is called the
 // hand.
 
 const (
@@ -17,9 +17,9 @@ const (
 	sweepMost = 1024
 )
 
-// Sweep ends the expired connections among the next few records. One worker calls it
-// once in each pass. remaining is true while the table has connections, which need
-// further calls even if the worker is idle.
+// Sweep ends the expired connections among the next few records. One worker calls it once in each pass of
+// its loop. now is CLOCK_MONOTONIC in nanoseconds. remaining is true while the table has connections, which
+// need further calls even if the worker is idle.
 func (t *Table) Sweep(now uint64) (remaining bool) {
 	h := t.head
 	if h.count == 0 {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conntrack tracks connections. For a frame it finds the connection and its
-// state. It stores the connections that a flow commits, and it translates addresses.
+// Package conntrack tracks connections. It finds the connection to which a frame belongs and the
+// connection's state, stores the connections that a flow commits, and translates addresses (NAT).
 // The semantics follow ct() in ovs-actions(7) and the ct_* fields in ovs-fields(7). These
 // are the package's files, in the order in which a frame meets them:
 //
@@ -64,7 +64,7 @@ const (
 	MaxPolicies = 256
 )
 
-// Sizes are the sizes of a table, the same in all processes.
+// Sizes are the sizes of a table. All processes that map the table must use the same.
 type Sizes struct {
 	// Connections is the number of connections that the table accepts.
 	Connections int `json:"connections"`
@@ -75,19 +75,20 @@ func (s Sizes) Valid() bool {
 	return s.Connections >= LeastConnections && s.Connections <= MaxConnections
 }
 
-// Records returns the number of connection records: the next power of two.
+// Records returns the number of connection records: Connections, rounded up to a power of two.
 func (s Sizes) Records() int { return 1 << bits.Len(uint(s.Connections-1)) }
 
-// Memory is a table in shared memory. The control process writes only the settings.
+// Memory is a table in shared memory. The control process writes only the settings, the policies, and the
+// limits and policies of zones. Workers write everything else.
 type Memory struct {
 	head     *header
 	settings *settings
 	zones    []zone   // index: zone
 	holders  []holder // index: number of the holder
-	ranks    []rank   // numbers of connections; index: quota holder
-	policies []policy // index: zone.policy
-	// Members (quota holders within zones), as many as records: see member.go.
-	zoneRankings []ranking // each ranks the members of a zone by number of connections; index: zone
+	ranks    []rank   // for head.ranking, by number of connections; index: number of the holder
+	policies []policy // index: number of the policy
+	// Members (quota holders within zones), as many as connection records; see member.go.
+	zoneRankings []ranking // each orders the members of a zone by number of connections; index: zone
 	members      []member
 	memberRanks  []rank   // index: number of the member
 	memberChains []uint32 // 1 + the number of the first member, by hash
@@ -99,7 +100,7 @@ type Memory struct {
 	links   []links
 	parents []Ref       // parent (announcing connection), if connRelated is set
 	peers   [][2]peer   // TCP and SCTP: both sides, by direction
-	labels  [][2]uint64 // with connLabelled
+	labels  [][2]uint64 // ct_label, if connLabelled is set
 	long    [][4]uint64 // IPv6 addresses of the original direction
 	replies [][4]uint64 // IPv6 addresses of the reply direction, if connTranslated is set
 	shifts  [][2]shift  // shifts of sequence numbers, if connFTP is set
@@ -107,12 +108,12 @@ type Memory struct {
 	expectations []expectation
 	chains       []uint32    // 1 + the number of the first expectation, by hash
 	expecters    []expecter  // index: number of the holder
-	expectRanks  []rank      // numbers of expectations; index: quota holder
+	expectRanks  []rank      // for head.expects.ranking, by number of expectations; index: number of the holder
 	events       shm.RingMem // event ring, written under the table's lock
 }
 
-// CarveMemory allocates a table in layout l; see shm.Layout. The region must be
-// zeroed.
+// CarveMemory allocates a table with these sizes in the shared memory region of l; see shm.Layout. The
+// region must be zeroed before Init.
 func CarveMemory(l *shm.Layout, s Sizes) Memory {
 	records := s.Records()
 	head := shm.Carve[header](l, 1)
@@ -151,11 +152,11 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 	return m
 }
 
-// magic marks an initialized table. It changes with the layout.
+// magic marks an initialized table. Its number is incremented when the layout of the shared memory changes.
 const magic = 0x7765667463740008
 
-// header is the state of the whole table. lock guards the fields after it. The control
-// process reads the counters without the lock.
+// header is the state of the whole table. The field "lock" is the table's lock, which guards the fields after
+// it. The control process reads the counters without the lock.
 type header struct {
 	magic uint64
 	seeds [14]uint64 // keys of the hashes
@@ -166,19 +167,19 @@ type header struct {
 	_    [56]byte
 
 	count       uint32  // live connections
-	fresh       uint32  // first record that was never used
-	free        uint32  // 1 + the first free record; 0: none
-	hand        uint32  // record at which the next sweep begins
+	fresh       uint32  // number of the first record that was never used
+	free        uint32  // 1 + the number of the first free record; 0: none
+	hand        uint32  // number of the record at which the next step of the sweep begins
 	crowded     uint32  // member with the most unreplied connections
-	freshMember uint32  // first member that was never used
-	freeMember  uint32  // 1 + the first free member; 0: none
+	freshMember uint32  // number of the first member that was never used
+	freeMember  uint32  // 1 + the number of the first free member; 0: none
 	ranking     ranking // holders by number of connections
 	expects     expecting
 	// expecting is the number of expectations, written under the table's lock.
 	expecting atomic.Uint32
 	sweptNS   uint64
 	counters  Counters
-	// eventsLost counts the events lost because the ring was full.
+	// eventsLost counts the events that were lost because the event ring was full.
 	eventsLost atomic.Uint64
 }
 
@@ -189,8 +190,8 @@ type Counters struct {
 	Created  uint64
 	Expired  uint64 // ended by a timeout
 	Evicted  uint64 // ended to make room for another
-	Flushed  uint64 // ended by control
-	Replaced uint64 // ended by a new connection with the same tuple
+	Flushed  uint64 // ended by Flush, which the control process has requested
+	Replaced uint64 // ended because a frame begins a new connection with the same tuple
 	// RefusedLimit counts connections that were refused at a limit. RefusedNAT counts
 	// connections that were refused because no translation was free.
 	RefusedLimit, RefusedNAT uint64
@@ -199,15 +200,15 @@ type Counters struct {
 // settings are words that the control process writes and workers read.
 type settings struct {
 	liberal     atomic.Uint32 // 1: TCP windows are not checked
-	limit       atomic.Uint32 // limit of connections in the table; 0: its room
+	limit       atomic.Uint32 // limit of connections in the table; 0: as many as Room returns
 	zoneDefault atomic.Uint32 // default limit of connections in a zone; 0: no limit
 	events      atomic.Uint32 // see Watch
-	room        atomic.Uint32 // largest limit of connections; 0: the number of records
+	room        atomic.Uint32 // upper bound of the limit of connections; 0: the number of records
 	_           [44]byte
 }
 
-// Init makes an empty table in zeroed memory, or keeps an existing one. The control
-// process calls it before any engine gets the memory. seed must be random, so that no
+// Init makes an empty table in zeroed memory. It does nothing if the memory has a table already. The
+// control process calls it before any engine gets the memory. seed must be random, so that no
 // sender can choose connections whose hashes collide.
 func Init(m Memory, seed uint64) {
 	if m.head.magic == magic {
@@ -228,17 +229,17 @@ func Init(m Memory, seed uint64) {
 type Table struct {
 	Memory
 	epoch     uint64
-	solo      bool // there is only one worker, so connections need no lock
+	solo      bool // the engine has only one worker, so connections need no lock
 	wrap      uint32
 	eventRing *shm.Producer // writes the event ring, under the table's lock
 	pages     pages
 	victims   victimQueue
-	seat      seat                   // seat of the connection that was just evicted
+	seat      seat                   // seat of the connection that was just evicted, see member.go
 	lent      atomic.Pointer[leases] // nil: no port lends connections to the kernel
 }
 
-// Open opens the table for an engine of n workers, after the previous engine has
-// ended. It repairs the table if that engine was killed in the middle of a change.
+// Open opens the table for an engine with n workers. The engine before must have ended. If that engine was
+// killed while it held the table's lock, Open repairs the table.
 func Open(m Memory, n int) *Table {
 	t := &Table{Memory: m, solo: n == 1, wrap: uint32(len(m.buckets) - 1)}
 	t.eventRing = shm.NewProducer(m.events, -1)
@@ -255,13 +256,14 @@ func Open(m Memory, n int) *Table {
 // Known reports whether the table has this build's layout.
 func (m *Memory) Known() bool { return m.head.magic == magic }
 
-// Count returns the number of connections, including expired ones before their sweep.
+// Count returns the number of connections, including expired ones that the sweep has not ended yet.
 func (m *Memory) Count() int { return int(m.head.count) }
 
-// SetRoom sets the number of connections of s, which may be less than the records.
+// SetRoom makes s.Connections the upper bound of Limit. It may be less than the number of records, which
+// is a power of two. The control process calls it.
 func (m *Memory) SetRoom(s Sizes) { m.settings.room.Store(uint32(s.Connections)) }
 
-// Room returns the largest limit that SetLimit accepts.
+// Room returns the upper bound of Limit, in connections.
 func (m *Memory) Room() int {
 	if n := m.settings.room.Load(); n != 0 && int(n) < len(m.conns) {
 		return int(n)
@@ -269,13 +271,14 @@ func (m *Memory) Room() int {
 	return len(m.conns)
 }
 
-// Capacity returns the number of connection records.
+// Capacity returns the number of connection records, which is at least Room.
 func (m *Memory) Capacity() int { return len(m.conns) }
 
-// Counters returns a copy of the table's counters.
+// Counters returns a copy of the table's counters. Workers may change them meanwhile, so the copy may have
+// counters of different times.
 func (m *Memory) Counters() Counters { return m.head.counters }
 
-// SetLiberal switches the check of TCP sequence windows off if liberal is true, and on
+// SetLiberal switches the check of TCP sequence numbers off if liberal is true, and on
 // otherwise.
 func (m *Memory) SetLiberal(liberal bool) {
 	v := uint32(0)
@@ -285,10 +288,11 @@ func (m *Memory) SetLiberal(liberal bool) {
 	m.settings.liberal.Store(v)
 }
 
-// Liberal reports whether the check of TCP sequence windows is off.
+// Liberal reports whether the check of TCP sequence numbers is off.
 func (m *Memory) Liberal() bool { return m.settings.liberal.Load() != 0 }
 
-// SetLimit limits the table to n connections; 0: the table's room. Existing connections stay.
+// SetLimit limits the table to n connections, or to as many as Room returns if n is 0 or larger than that.
+// Existing connections stay.
 func (m *Memory) SetLimit(n uint32) { m.settings.limit.Store(n) }
 
 // Limit returns the largest number of connections that the table accepts.

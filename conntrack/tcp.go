@@ -8,11 +8,10 @@ import (
 	"weft/packet"
 )
 
-// This file tracks TCP as a middlebox observes it. Each side has a phase (the states of
-// RFC 9293 section 3.3.2 that an observer can know) and bounds for its segments: the
-// receiver must be able to accept them, and the data that they acknowledge must have
-// been sent. The bounds follow van Rooij, "Real stateful TCP packet filtering in IP Filter"
-// (2001).
+// This file tracks TCP as a middlebox observes it. Each side has a phase (the states of RFC 9293 section
+// 3.3.2 that an observer can know) and bounds for the sequence numbers of its segments. A segment is valid if
+// its receiver can accept it and if the data that it acknowledges was sent. The bounds follow van Rooij,
+// "Real stateful TCP packet filtering in IP Filter" (2001).
 
 // phase is the progress of one side.
 type phase uint8
@@ -29,7 +28,7 @@ const (
 // Flags of a peer.
 const (
 	peerScales  = 1 << iota // this side's SYN had a window scale option (RFC 7323 section 2.2)
-	peerUnknown             // the bounds are unknown, because the connection was first seen in the middle
+	peerUnknown             // the bounds are unknown: the tracker has not seen the beginning, or the connection was lent (lease.go)
 )
 
 // Bits of a TCP header's flags.
@@ -56,18 +55,18 @@ const (
 	maxScale = 14 // RFC 7323 section 2.3
 )
 
-// verdict is the result of tracking the protocol state of a frame.
+// verdict is the result of comparing a frame with the protocol state of its connection.
 type verdict uint8
 
 const (
 	verdictInvalid verdict = iota
-	verdictValid           // belongs to the connection
-	verdictIgnored         // valid without a change of state
+	verdictValid           // the frame belongs to the connection
+	verdictIgnored         // the frame is valid, but changes no state
 	verdictRestart         // the frame begins a new connection with the same ports
 )
 
-// minAckWindow is a number of bytes: an acknowledgement that is at most so far behind
-// is always valid. It allows for one segment of 64 KiB.
+// minAckWindow is the distance in bytes by which an acknowledgement may always lag behind the acknowledged
+// side's data. It allows for one segment of 64 KiB.
 const minAckWindow = 66000
 
 func earlierThan(a, b uint32) bool { return int32(a-b) < 0 }
@@ -93,8 +92,8 @@ func beginsTCP(flags uint16) bool {
 	return plausible(flags) && flags&tcpRst == 0 && flags&(tcpSyn|tcpAck) != tcpSyn|tcpAck
 }
 
-// beginTCP starts a connection with its first segment, which may come from the middle
-// of the connection. It reports false if the segment cannot begin one.
+// beginTCP sets peers to the state after the first segment that the tracker sees of a connection. The
+// connection may have begun before. beginTCP returns false if the segment cannot be the first one.
 func beginTCP(peers *[2]peer, g *segment) bool {
 	if !beginsTCP(g.flags) {
 		return false
@@ -113,7 +112,7 @@ func beginTCP(peers *[2]peer, g *segment) bool {
 	return true
 }
 
-// sendSYN initializes peer s, which has just sent its SYN.
+// sendSYN sets s to the state after its SYN, which is segment g.
 func sendSYN(s *peer, g *segment) {
 	end := g.seq + g.length
 	*s = peer{end: end, maxEnd: g.seq + 1, maxWin: max(g.window, 1), phase: phaseSyn}
@@ -122,7 +121,8 @@ func sendSYN(s *peer, g *segment) {
 	}
 }
 
-// trackTCP tracks segment g from peer s to peer r.
+// trackTCP updates both sides of a connection for segment g, which s has sent to r. If liberal is true, it
+// does not check sequence numbers.
 func trackTCP(s, r *peer, g *segment, liberal bool) verdict {
 	if !plausible(g.flags) {
 		return verdictInvalid
@@ -198,8 +198,8 @@ func inWindow(s, r *peer, g *segment) bool {
 	return !earlierThan(s.maxEnd, g.seq) && !earlierThan(g.seq+g.length, s.end-r.maxWin)
 }
 
-// acksWhatWasSent reports whether segment g acknowledges only data that was sent. The
-// acknowledgement may be behind by at most the largest window.
+// acksWhatWasSent reports whether segment g acknowledges only data that r has sent. The acknowledgement may
+// lag behind this data by the largest window of s, and always by minAckWindow.
 func acksWhatWasSent(s, r *peer, g *segment) bool {
 	return !earlierThan(r.end, g.ack) && !earlierThan(g.ack, r.end-max(s.maxWin, minAckWindow))
 }
@@ -225,7 +225,7 @@ func trackACK(s, r *peer, g *segment, liberal bool) verdict {
 		return verdictInvalid // sent before the handshake
 	}
 	if s.phase == phaseReset {
-		return verdictIgnored // crossed the RST on its way
+		return verdictIgnored // the segment was sent before the other side's RST arrived
 	}
 	if !liberal && (s.flags|r.flags)&peerUnknown == 0 && !(inWindow(s, r, g) && acksWhatWasSent(s, r, g)) {
 		return verdictInvalid
@@ -248,14 +248,14 @@ func trackACK(s, r *peer, g *segment, liberal bool) verdict {
 	if edge := g.ack + window; !earlierThan(edge, r.maxEnd) {
 		r.maxEnd = edge
 		if window == 0 {
-			r.maxEnd++ // one more, for a probe of a closed window (RFC 9293 section 3.8.6.1)
+			r.maxEnd++ // one byte more, for a probe of a closed window (RFC 9293 section 3.8.6.1)
 		}
 	}
 	acknowledge(r, g.ack)
 	return verdictValid
 }
 
-// acknowledge advances the phase of peer r if ack acknowledges the SYN or the FIN of r.
+// acknowledge advances the phase of r if an acknowledgement from the other side covers the SYN or FIN of r.
 func acknowledge(r *peer, ack uint32) {
 	switch r.phase {
 	case phaseSyn:
@@ -308,7 +308,7 @@ func stateOf(a, b phase) (TCPState, Class) {
 	return stateEstablished, tcpEstablished
 }
 
-// tcpFlags returns the flags of the TCP segment in frame f.
+// tcpFlags returns the flags FIN to URG of the TCP segment in frame f.
 func tcpFlags(f *packet.Frame) uint16 { return uint16(f.Header()[int(f.L4)+13] & 0x3f) }
 
 // parseTCP reads the TCP segment in frame f, whose fixed header is in the header

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 )
 
-// Class is a state of a connection with its own timeout, named as in
-// CT_Timeout_Policy of ovs-vswitchd.conf.db(5).
+// Class is a timeout class: a state of connections that has a timeout of its own. The classes have the names
+// in the table CT_Timeout_Policy of ovs-vswitchd.conf.db(5).
 type Class uint8
 
 // Timeout classes. Their order is part of the layout in shared memory, so new ones go
@@ -22,9 +22,9 @@ const (
 	tcpLastAck
 	tcpTimeWait
 	tcpClose
-	udpFirst    // one datagram
+	udpFirst    // one UDP datagram
 	udpSingle   // several UDP datagrams, all in one direction
-	udpMultiple // datagrams in both directions
+	udpMultiple // UDP datagrams in both directions
 	icmpFirst
 	icmpReply
 	sctpInit
@@ -51,7 +51,7 @@ func (c Class) String() string {
 	return classNames[c]
 }
 
-// ParseClass is the inverse of String.
+// ParseClass is the inverse of String. It returns false for an unknown name.
 func ParseClass(name string) (Class, bool) {
 	for i, n := range classNames {
 		if n == name {
@@ -64,8 +64,9 @@ func ParseClass(name string) (Class, bool) {
 // Timeouts are timeouts in seconds, indexed by Class.
 type Timeouts [classes]uint32
 
-// DefaultTimeouts are the defaults of Linux's nf_conntrack. One timeout differs: for
-// established TCP connections it is one day, as in Open vSwitch's userspace datapath.
+// DefaultTimeouts are the timeouts of policy 0 until SetPolicy. TCP, UDP and ICMP have the defaults of
+// Linux's nf_conntrack, except that established TCP connections have one day, as in Open vSwitch's userspace
+// datapath. The timeouts of SCTP and of other protocols are Weft's own.
 var DefaultTimeouts = Timeouts{
 	tcpSynSent: 120, tcpSynRecv: 60, tcpEstablished: 86400, tcpFinWait: 120, tcpCloseWait: 60, tcpLastAck: 30,
 	tcpTimeWait: 120, tcpClose: 10, udpFirst: 30, udpSingle: 30, udpMultiple: 120, icmpFirst: 30, icmpReply: 30,
@@ -78,7 +79,8 @@ const MaxTimeout = 365 * 86400
 // ClassNames returns the names of all timeout classes, separated by commas.
 func ClassNames() string { return strings.Join(classNames[:], ", ") }
 
-// policy holds timeouts in nanoseconds. The control process writes them.
+// policy holds the timeouts of a timeout policy in nanoseconds, indexed by Class. The control process writes
+// them.
 type policy [classes]atomic.Uint64
 
 func (p *policy) set(t *Timeouts) {
@@ -87,11 +89,11 @@ func (p *policy) set(t *Timeouts) {
 	}
 }
 
-// SetPolicy sets the timeouts of policy i. A connection uses the new timeouts from its
-// next frame on.
+// SetPolicy sets the timeouts of timeout policy i. A connection of this policy uses the new timeouts from
+// its next frame on.
 func (m *Memory) SetPolicy(i uint8, t *Timeouts) { m.policies[i].set(t) }
 
-// Policy returns the timeouts of policy i.
+// Policy returns the timeouts of timeout policy i, in seconds.
 func (m *Memory) Policy(i uint8) (t Timeouts) {
 	for c := range t {
 		t[c] = uint32(m.policies[i][c].Load() / 1_000_000_000)
@@ -105,10 +107,9 @@ func (m *Memory) SetZonePolicy(zone uint16, i uint8) { m.zones[zone].policy.Stor
 // ZonePolicy returns the number of the timeout policy of a zone.
 func (m *Memory) ZonePolicy(zone uint16) uint8 { return uint8(m.zones[zone].policy.Load()) }
 
-// A connection's expiry is written only if it moves by at least 1/128 of the timeout or
-// one second, because a write invalidates the cache lines of other workers. The stored
-// expiry is later by this amount, so that no connection ends before its timeout (RFC
-// 4787 REQ-5).
+// A connection's expiry is written only if it moves by more than 1/128 of the timeout (at most one second),
+// because a write invalidates the cache lines of other workers. The stored expiry is later by this
+// amount, so that no connection ends before its timeout (RFC 4787 REQ-5).
 const (
 	refreshShift = 7
 	maxRefreshNS = 1_000_000_000
@@ -122,27 +123,26 @@ func (m *Memory) timeout(policy uint8, class Class) (lasts, moves uint64) {
 	return timeout + moves, moves
 }
 
-// refresh restarts the timeout of connection c in this class. The caller holds the lock
+// refresh puts connection c into this timeout class and restarts its timeout. The caller holds the lock
 // of c, or no other worker can see c yet.
 func (t *Table) refresh(c *conn, class Class, now uint64) {
 	c.class = class
 	lasts, moves := t.timeout(c.policy, class)
-	// the difference is unsigned, so an expiry that moves to an earlier time is also
-	// written
+	// the difference is unsigned, so it is large, and the expiry is written, if the
+	// expiry moves to an earlier time
 	if now+lasts-c.expiresNS > moves {
 		c.expiresNS = now + lasts
 	}
 }
 
-// due reports whether refresh would write the expiry.
+// due reports whether refresh would write the class or the expiry of connection c.
 func (t *Table) due(c *conn, class Class, now uint64) bool {
 	lasts, moves := t.timeout(c.policy, class)
 	return c.class != class || now+lasts-c.expiresNS > moves
 }
 
-// keep restarts the timeout of connection c. The caller does not hold the lock of c;
-// keep takes it only to write the expiry. It returns false if c no longer has
-// generation g.
+// keep does the work of refresh for a caller that does not hold the lock of connection c. It takes the lock
+// only if there is something to write. It returns false if c no longer has generation g.
 func (t *Table) keep(c *conn, g uint32, class Class, now uint64) bool {
 	if !t.due(c, class, now) {
 		return c.generation() == g
@@ -155,5 +155,5 @@ func (t *Table) keep(c *conn, g uint32, class Class, now uint64) bool {
 	return true
 }
 
-// expired reports whether c has expired.
+// expired reports whether the timeout of c has passed. now is CLOCK_MONOTONIC in nanoseconds.
 func (c *conn) expired(now uint64) bool { return int64(now-c.expiresNS) >= 0 }

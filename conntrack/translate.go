@@ -9,12 +9,11 @@ import (
 	"weft/packet"
 )
 
-// This file translates frames (NAT). A frame of the original direction gets the reverse
-// of the reply tuple. A frame of the reply direction gets the reverse of the original
-// tuple.
+// This file translates the addresses and ports of frames (NAT). A frame of the original direction gets the
+// reverse of the reply tuple. A frame of the reply direction gets the reverse of the original tuple.
 
-// translate rewrites frame f, which belongs to connection v in direction dir. It
-// returns the ct_state bits snat and dnat.
+// translate rewrites frame f, which belongs to the connection with the copy v, in direction dir. p is the
+// frame's tuple. It returns the ct_state bits snat and dnat.
 func (t *Table) translate(b *packet.Batch, f *packet.Frame, p *probe, v *view, dir uint8) (state uint8) {
 	if v.flags&connTranslated == 0 {
 		return 0
@@ -35,14 +34,14 @@ func (t *Table) translate(b *packet.Batch, f *packet.Frame, p *probe, v *view, d
 	return state
 }
 
-// setIPv4Endpoints writes the reverse of tuple w to a TCP or UDP frame over IPv4. For
-// any other frame it changes nothing and returns false.
+// setIPv4Endpoints sets the addresses and ports of a TCP or UDP frame over IPv4 to the reverse of tuple w.
+// For any other frame it changes nothing and returns false.
 func (w words) setIPv4Endpoints(f *packet.Frame) bool {
 	return !w.ipv6() && f.SetIPv4Ends(bits.RotateLeft64(w.a, 32), bits.RotateLeft32(uint32(w.b>>32), 16))
 }
 
-// translated returns the ct_state bits snat and dnat for direction dir of a
-// translated connection.
+// translated returns the ct_state bits snat and dnat for frames in direction dir of a connection with these
+// flags.
 func translated(flags uint16, dir uint8) (state uint8) {
 	src, dst := flags&connSNAT != 0, flags&connDNAT != 0
 	if dir == 1 {
@@ -89,7 +88,7 @@ func setPorts(f *packet.Frame, tuple *Tuple, src, dst bool) {
 	}
 }
 
-// setIdentifier sets the identifier of an ICMP or ICMPv6 query or answer.
+// setIdentifier sets the identifier of an ICMP or ICMPv6 query or answer, and corrects its checksum.
 func setIdentifier(f *packet.Frame, id uint16) {
 	h := f.Header()[f.L4:]
 	if len(h) < packet.ICMPLen {
@@ -103,9 +102,9 @@ func setIdentifier(f *packet.Frame, id uint16) {
 	binary.BigEndian.PutUint16(h[2:], packet.MendChecksum(binary.BigEndian.Uint16(h[2:]), was, id))
 }
 
-// translateError rewrites the datagram that ICMP error f carries. This datagram
-// travelled in the opposite direction, so it gets the reverse of outerTuple, the new tuple
-// of the error itself. All checksums in the error are updated.
+// translateError rewrites the datagram that ICMP error f carries at offset inner. This datagram travelled in
+// the opposite direction, so it gets the reverse of outerTuple, the new tuple of the error itself. All
+// checksums in the error are corrected, except an SCTP checksum.
 func (t *Table) translateError(b *packet.Batch, f *packet.Frame, inner int, outerTuple *Tuple) {
 	tuple := outerTuple.Reverse()
 	b.Pullup(f, min(inner+innerReach, f.Len()))
@@ -136,8 +135,8 @@ func (t *Table) translateError(b *packet.Batch, f *packet.Frame, inner int, oute
 	binary.BigEndian.PutUint16(sum, packet.MendChecksum(binary.BigEndian.Uint16(sum), was, packet.Sum(in)))
 }
 
-// translateInner rewrites the ports and the checksum of a transport header, which may
-// be truncated. addresses has the sums over the IP addresses before and after the
+// translateInner rewrites the ports and the checksum of the transport header inside an ICMP error, which may
+// be truncated. addresses has the sums over the datagram's IP addresses before and after their
 // change.
 func translateInner(l4 []byte, tuple *Tuple, addresses [2]uint16) {
 	if !hasPorts(tuple.Proto) || len(l4) < 8 {

@@ -9,7 +9,7 @@ import (
 	"weft/packet"
 )
 
-// Tuple is the addresses and ports of one direction of a connection.
+// Tuple is what identifies one direction of a connection: addresses, ports, ct zone and protocol.
 type Tuple struct {
 	Src, Dst [2]uint64 // upper and lower 64 bits; an IPv4 address is in the lower 32 bits
 	// SrcPort and DstPort are the ports of TCP, UDP and SCTP. For ICMP and ICMPv6,
@@ -21,8 +21,8 @@ type Tuple struct {
 	IPv6             bool
 }
 
-// words is a tuple in the form that look-ups compare. For IPv6, a is a keyed digest of
-// the addresses. The addresses themselves are stored elsewhere, in four words.
+// words is a tuple in the form that look-ups compare. For IPv6, the word a is a keyed digest of the
+// addresses. Memory.long and Memory.replies have the addresses themselves, in four words.
 //
 //	a   src 32 | dst 32
 //	b   src port 16 | dst port 16 | zone 16 | protocol 8 | family 8
@@ -64,7 +64,7 @@ func (m *Memory) setAddresses(n uint32, flags uint16, orig, reply *[4]uint64) {
 	}
 }
 
-// Values of the family in words.
+// Values of the address family in the lowest 8 bits of words.b.
 const (
 	familyIPv4 = 4
 	familyIPv6 = 6
@@ -76,8 +76,8 @@ func (w words) zone() uint16    { return uint16(w.b >> 16) }
 func (w words) proto() uint8    { return uint8(w.b >> 8) }
 func (w words) ipv6() bool      { return uint8(w.b) == familyIPv6 }
 
-// isICMP reports whether the port fields of this protocol are ICMP's identifier, type
-// and code.
+// isICMP reports whether the protocol is ICMP or ICMPv6. A tuple then has the identifier, type and code in
+// place of ports.
 func isICMP(proto uint8) bool { return proto == packet.ProtoICMP || proto == packet.ProtoICMPv6 }
 
 // hasPorts reports whether NAT may change the ports of this protocol. The identifier
@@ -102,14 +102,13 @@ func (t *Tuple) words(h *header) words {
 	return w
 }
 
-// tuple converts w to a Tuple. long has the addresses if w is IPv6.
+// tuple converts w to a Tuple. "long" has the addresses if w is IPv6.
 func (w words) tuple(long *[4]uint64) (t Tuple) {
 	w.setTuple(&t, long)
 	return t
 }
 
-// setTuple sets t to the tuple of the words w. long has the addresses if w is
-// IPv6.
+// setTuple converts w to a Tuple in place, at t. "long" has the addresses if w is IPv6.
 func (w words) setTuple(t *Tuple, long *[4]uint64) {
 	t.SrcPort, t.DstPort, t.Zone, t.Proto, t.IPv6 = w.srcPort(), w.dstPort(), w.zone(), w.proto(), w.ipv6()
 	if t.IPv6 {
@@ -119,8 +118,8 @@ func (w words) setTuple(t *Tuple, long *[4]uint64) {
 	}
 }
 
-// reversed returns the tuple of the answers to w, and their IPv6 addresses. It is not
-// correct for ICMP.
+// reversed returns the tuple of the answers to frames with tuple w, and its addresses if it is IPv6. It must
+// not be used for ICMP, whose type Reverse changes.
 func (w words) reversed(h *header, long *[4]uint64) (words, [4]uint64) {
 	r := words{a: bits.RotateLeft64(w.a, 32), b: w.b&0xffffffff | uint64(w.dstPort())<<48 | uint64(w.srcPort())<<32}
 	if !w.ipv6() {
@@ -131,7 +130,7 @@ func (w words) reversed(h *header, long *[4]uint64) (words, [4]uint64) {
 	return r, other
 }
 
-// Reverse returns the tuple of the answers to t. For ICMP, it has the type of the
+// Reverse returns the tuple of the answers to frames with tuple t. For ICMP, it has the type of the
 // answer.
 func (t Tuple) Reverse() Tuple {
 	t.Src, t.Dst = t.Dst, t.Src
@@ -167,8 +166,8 @@ const (
 	icmp6EchoReply    = 129
 )
 
-// answerType returns the ICMP type of the answer to a query, or of the query for an
-// answer.
+// answerType returns the ICMP type of the answer if kind is the type of a query, and the type of the query
+// if kind is that of an answer.
 func answerType(proto, kind uint8) uint8 {
 	if proto == packet.ProtoICMPv6 {
 		return kind ^ 1 // 128 and 129
@@ -186,10 +185,10 @@ func answerType(proto, kind uint8) uint8 {
 type queryClass uint8
 
 const (
-	queryNone    queryClass = iota // belongs to no connection
+	queryNone    queryClass = iota // the message belongs to no connection
 	queryAsks                      // a query, which may begin a connection
 	queryAnswers                   // answer to a query of an existing connection
-	queryError                     // error with the beginning of a datagram
+	queryError                     // an error, which carries the beginning of a datagram
 )
 
 func classOf(proto, kind uint8) queryClass {
@@ -215,7 +214,7 @@ func classOf(proto, kind uint8) queryClass {
 	return queryNone
 }
 
-// This part hashes tuples. Both directions of an untranslated connection have the same
+// The functions that hash tuples follow. Both directions of an untranslated connection have the same
 // hash, a product of its two endpoints, so one index entry serves both.
 
 // fold multiplies a and b to 128 bits and returns the XOR of both halves.
@@ -230,7 +229,8 @@ func (h *header) digest(src, dst [2]uint64) uint64 {
 	return fold(src[0]^s[0], src[1]^s[1]) ^ fold(dst[0]^s[2], dst[1]^s[3])
 }
 
-// hash returns the hash of tuple w. long has the addresses if w is IPv6.
+// hash returns the hash of tuple w, under which the index has its connection. "long" has the addresses if w
+// is IPv6.
 func (h *header) hash(w words, long *[4]uint64) uint64 {
 	s := &h.seeds
 	src, dst := w.a>>32, w.a&0xffffffff
@@ -249,7 +249,7 @@ func (h *header) hash(w words, long *[4]uint64) uint64 {
 // directions have in common. s6, s7 and s8 are seeds.
 func mix(a, b, common, s6, s7, s8 uint64) uint64 { return fold(fold(a^s6, b^s6)^s7, common^s8) }
 
-// Reading the tuple of a frame.
+// The functions that read the tuple of a frame follow.
 
 // kind says how the tracker treats a frame.
 type kind uint8
@@ -261,17 +261,17 @@ const (
 	kindError             // ICMP error; the probe has the reverse of the inner datagram's tuple
 )
 
-// probe is the tuple of a frame with its hash. long has the addresses if the tuple is
-// IPv6.
+// probe is the tuple of a frame with its hash, for a look-up. The field "long" has the addresses if the
+// tuple is IPv6.
 type probe struct {
 	words
 	hash  uint64
 	long  [4]uint64
 	kind  kind
-	inner uint16 // offset of the datagram inside an ICMP error
+	inner uint16 // offset in the frame of the datagram inside an ICMP error
 }
 
-// extract reads the tuple of frame f into p.
+// extract reads the tuple of frame f into p. p.kind becomes kindNone for a frame that cannot be tracked.
 func (t *Table) extract(b *packet.Batch, f *packet.Frame, zone uint16, p *probe) {
 	p.kind, p.inner = kindNone, 0
 	if f.L3 == 0 || f.L4 == 0 && f.Flags&packet.FrameFragment != 0 {
@@ -305,7 +305,7 @@ func (t *Table) extract(b *packet.Batch, f *packet.Frame, zone uint16, p *probe)
 	}
 }
 
-// protoIPv6 returns the protocol after the IPv6 extension headers.
+// protoIPv6 returns the protocol of IPv6 frame f after the extension headers.
 func protoIPv6(f *packet.Frame) uint8 {
 	if f.L4 != 0 {
 		return f.Proto
@@ -315,9 +315,9 @@ func protoIPv6(f *packet.Frame) uint8 {
 	return proto
 }
 
-// walkIPv6 skips IPv6 extension headers. ip is the offset of the IPv6 header. It
-// returns the protocol and the offset of the header after them. ok is false for a later
-// fragment and for a truncated header.
+// walkIPv6 skips the extension headers of the IPv6 header at offset ip. It returns the protocol and the
+// offset of the header after them. ok is false for a fragment other than the first, and for a truncated
+// header.
 func walkIPv6(h []byte, ip int) (proto uint8, offset int, ok bool) {
 	proto, offset = h[ip+6], ip+packet.IPv6Len
 	for offset+8 <= len(h) {
@@ -339,7 +339,7 @@ func walkIPv6(h []byte, ip int) (proto uint8, offset int, ok bool) {
 	return proto, offset, offset <= len(h)
 }
 
-// extractICMP reads the identifier of an ICMP query or answer, or the tuple inside an
+// extractICMP reads into p the identifier, type and code of an ICMP query or answer, or the tuple inside an
 // ICMP error.
 func (t *Table) extractICMP(b *packet.Batch, f *packet.Frame, p *probe) {
 	off := int(f.L4)
@@ -362,12 +362,12 @@ func (t *Table) extractICMP(b *packet.Batch, f *packet.Frame, p *probe) {
 	p.b |= uint64(binary.BigEndian.Uint16(h[off+4:]))<<48 | uint64(binary.BigEndian.Uint16(h[off:]))<<32
 }
 
-// innerReach is the number of bytes read of the datagram inside an ICMP error: an
-// IPv6 header, an extension header and the ports.
+// innerReach is how many bytes the tracker reads of the datagram inside an ICMP error: an IPv6
+// header, an extension header of 16 bytes, and the ports.
 const innerReach = packet.IPv6Len + 24
 
-// extractError sets p to the reverse of the tuple inside an ICMP error. A look-up of p
-// then finds the connection of the inner datagram.
+// extractError sets p to the reverse of the tuple of the datagram inside ICMP error f. A look-up of p then
+// finds the connection of this datagram. p.kind becomes kindNone if the tuple cannot be read.
 func (t *Table) extractError(b *packet.Batch, f *packet.Frame, p *probe) {
 	p.kind = kindNone
 	at := int(f.L4) + packet.ICMPLen

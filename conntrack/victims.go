@@ -4,11 +4,11 @@ package conntrack
 
 import "weft/internal/cpu"
 
-// In a full table each new connection evicts another one, mostly the oldest of the same
-// list as before. This file prefetches the memory of the next evictions: first the
-// records, then the index buckets, whose addresses depend on the records. Most buckets
-// also miss in the TLB. The buckets of several victims are therefore prefetched together,
-// so that the processor reads their page tables at the same time.
+// In a full table each new connection evicts another one, mostly the oldest of the same list as before.
+// This file prefetches the memory of the next connections to evict, the victims: first their records,
+// then their index buckets, whose addresses depend on the records. Most buckets also miss in the TLB. The
+// buckets of several victims are therefore prefetched together, so that the processor reads their page
+// tables at the same time.
 
 const (
 	// victimsGroup is the number of victims whose index buckets are prefetched together.
@@ -16,25 +16,25 @@ const (
 	// victimsAhead is the number of evictions for which victims are found in advance. A
 	// group's buckets are prefetched about five evictions before the first is needed.
 	victimsAhead = 2*victimsGroup + 4
-	// victimsStart is the number of evictions from a list after which groups are prefetched in
-	// time. Until then each eviction prefetches one bucket.
+	// victimsStart is the number of evictions from a list after which the buckets of a group are
+	// prefetched early enough. Until then each eviction prefetches the bucket of the next victim.
 	victimsStart = 2 * victimsGroup
 )
 
-// victimQueue has the next connections that evictions from one list will end. They are
-// only prefetched, so they may be out of date. The table's lock guards the queue; the race
-// detector does not see this lock, because it is in shared memory.
+// victimQueue has the connections that the next evictions from one list will end. It is used only for
+// prefetches, so it may be out of date. The table's lock guards the queue; the race detector does not see
+// this lock, because it is in shared memory.
 type victimQueue struct {
 	list     *list
 	last     uint32 // 1 + the number of the last victim found; 0: none
 	ahead    int    // number of victims found and not yet evicted
-	starting int    // number of evictions until groups are prefetched in time
+	starting int    // number of evictions until the buckets of a group are prefetched early enough
 	count    int    // number of entries in numbers
 	numbers  [2 * victimsGroup]uint32
 }
 
-// prefetchVictims prefetches memory for the next evictions from list l, after an eviction
-// from it. level is the index of the list's links.
+// prefetchVictims prefetches memory for the next evictions from list l, after an eviction from it. level is
+// the index of the list's links in links.in.
 //
 //go:norace
 func (t *Table) prefetchVictims(l *list, level int) {
@@ -49,7 +49,7 @@ func (t *Table) prefetchVictims(l *list, level int) {
 			t.prefetchBuckets([]uint32{second - 1})
 		}
 	}
-	for range 2 { // two, so that the queue fills up
+	for range 2 { // two for each eviction, so that the queue fills up
 		if v.last == 0 || v.ahead >= victimsAhead {
 			return
 		}
@@ -76,10 +76,10 @@ func (t *Table) addVictim(n uint32) {
 	if v.count < len(v.numbers) {
 		return
 	}
-	if v.starting < victimsGroup { // the oldest group is not evicted yet
+	if v.starting < victimsGroup { // the connections of the oldest group are not evicted yet
 		t.prefetchBuckets(v.numbers[:victimsGroup])
 	}
-	// no copy, which the race detector observes even here
+	// the race detector observes the builtin copy even here, so an assignment is used
 	*(*[victimsGroup]uint32)(v.numbers[:]) = [victimsGroup]uint32(v.numbers[victimsGroup:])
 	v.count = victimsGroup
 }
