@@ -18,34 +18,34 @@ import (
 
 // This file has the connections that the tracker lends to the kernel (conntrack.Kernel). A connection has an
 // entry for each direction, in the table of the port at which the direction's frames arrive. The entry names
-// two megaflows: the one whose action tracks the frame, and the one that the tracked frame matches. Both are
-// stages, which control keeps in a map. The filter finds the entry by the frame's tuple, compares the frame
-// with both stages, and leaves a verdict with the second stage's actions and with the translation.
+// two megaflows, called stages: the one whose action tracks the frame, and the one that the tracked frame
+// matches. Control writes the stages to a map. The filter finds the entry by the frame's tuple and compares
+// the frame with both stages. It then leaves a verdict with the second stage's actions and the translation.
 //
 // The engine writes entries to mapped memory. Every entry has a token: a number that no other entry ever had,
 // or 0 while the entry is not in use. The filter reads the token before and after the other words.
 
 const (
-	// MaxConnections is the largest number of connections of a port in the kernel, by direction. Further ones
-	// stay with the worker.
+	// MaxConnections is the largest number of connections of a port in the kernel; each direction counts.
+	// Frames of further ones go to the worker.
 	MaxConnections = connectionBuckets * bucketEntries
-	// MaxStages is the largest number of megaflows of a port in the kernel that track frames or that tracked
-	// frames match. Further ones stay with the worker.
+	// MaxStages is the largest number of a port's megaflows in the kernel that track frames or that tracked
+	// frames match. Frames of further ones go to the worker.
 	MaxStages = 1 << 12
 
 	connectionBuckets = 1 << 12
 	bucketEntries     = 4
 )
 
-// entry is a direction of a connection.
+// entry is one direction of a connection that is lent to the kernel.
 type entry [entryWords]atomic.Uint64
 
-// Words of an entry. The engine writes all but entrySeen, which the filter sets to 1.
+// Words of an entry. The engine writes them. The filter writes only entrySeen, which it sets to 1.
 const (
 	entryToken     = iota
 	entryAddresses // source<<32 | destination
 	entryEnds      // see endsOf
-	entrySlots     // slot of the first stage | slot of the second one<<32
+	entrySlots     // slot of the first stage | slot of the second stage<<32
 	entryFirst     // serial of the first stage
 	entrySecond
 	entryNewAddresses
@@ -63,12 +63,14 @@ const (
 	entryBytes = 8 * entryWords
 )
 
-// endsOf returns the word that a frame has besides the addresses: ports 32 | scope 24 | protocol 8.
+// endsOf returns the word entryEnds of a lease: ports 32 | scope 24 | protocol 8. The filter builds the same
+// word from a frame.
 func endsOf(l *conntrack.Lease) uint64 {
 	return uint64(l.Ports)<<32 | uint64(l.Scope&0xffffff)<<8 | uint64(l.Proto)
 }
 
-// bucketOf returns the first entry of the bucket of a tuple. seed is that of the table.
+// bucketOf returns the index of the first entry in the bucket of a tuple. addresses and ends are the words
+// entryAddresses and entryEnds, seed is the seed of the table.
 func bucketOf(addresses, ends, seed uint64) uint32 {
 	hi, lo := bits.Mul64(addresses^seed, ends^connectionSalt)
 	return uint32((hi^lo)>>32) % connectionBuckets * bucketEntries
@@ -76,7 +78,8 @@ func bucketOf(addresses, ends, seed uint64) uint32 {
 
 const connectionSalt = 0x2d358dccaa6c78a5
 
-// PutLease implements conntrack.Kernel. It replaces no entry, because unused ones end (NextLease).
+// PutLease implements conntrack.Kernel. If the bucket is full, it replaces no entry: the worker takes back
+// the entries that the kernel no longer uses (NextLease).
 func (c *Counts) PutLease(l conntrack.Lease) (place uint32, ok bool) {
 	at := bucketOf(l.Addresses, endsOf(&l), c.memory.seed())
 	for place = at; place < at+bucketEntries; place++ {
@@ -96,7 +99,7 @@ func (c *Counts) PutLease(l conntrack.Lease) (place uint32, ok bool) {
 			e[word].Store(v)
 		}
 		c.token = max(c.token+1, 1)
-		e[entryToken].Store(c.token) // pairs with the filter's first read of the token
+		e[entryToken].Store(c.token) // written last; pairs with the filter's first read of the token
 		c.used[place/64].Or(1 << (place % 64))
 		return place, true
 	}
@@ -148,7 +151,7 @@ func (c *Counts) NextLease(from uint32) (place uint32, l conntrack.LeaseUse, fou
 	return 0, l, false
 }
 
-// Connections returns the number of connections of the port in the kernel, by direction.
+// Connections returns the number of connections of the port in the kernel; each direction counts.
 func (t *Table) Connections() (n int) {
 	for i := range t.memory.entries {
 		if t.memory.entries[i][entryToken].Load() != 0 {
@@ -158,15 +161,15 @@ func (t *Table) Connections() (n int) {
 	return n
 }
 
-// stage is a megaflow that tracks frames or that tracked frames match. A frame matches if it agrees with want
-// in all bits of mask, for each word of stageWords.
+// stage is a megaflow that tracks frames or that tracked frames match. A frame matches the stage if, for each
+// word of stageWords, the frame's key and "want" are equal in all bits of "mask".
 type stage struct {
 	serial     uint64
 	mask, want [len(stageWords)]uint64
-	action     action // of the second stage of a connection
+	action     action // executed if this is the second stage of a connection
 }
 
-// Offsets of fields of a stage.
+// Offsets in bytes of the fields of a stage in the map.
 const (
 	stageSerial = 0
 	stageMask   = 8
@@ -175,20 +178,22 @@ const (
 	stageBytes  = int(stageAction) + actionBytes
 )
 
-// stageWords are the words that frames over IPv4 may have, if the connection does not determine all of their
-// bits.
+// stageWords are the words of a key that may differ from 0 for frames over IPv4 and that the connection's
+// tuple does not determine completely.
 var stageWords = [...]int{flowtable.WPort, flowtable.WEthDst, flowtable.WEthSrc, flowtable.WIP, flowtable.WL4, flowtable.WTunID, flowtable.WTunIPv4}
 
-// connectionBits are the bits of a key that an entry determines.
+// connectionBits are the bits of a key that an entry, which is a tuple, determines. No stage compares them.
 var connectionBits = flowtable.Key{flowtable.WPort: 0xffffffff, flowtable.WIP: 0xff << flowtable.ProtoShift,
 	flowtable.WIPv4: ^uint64(0), flowtable.WL4: 0xffffffff << flowtable.TPDstShift}
 
-// InstallTracking is Install for a megaflow that tracks the frames and looks them up again.
+// InstallTracking adds the megaflow in a slot, as Install does, if its actions only track the frames and look
+// them up again. k and mask are its key and mask.
 func (t *Table) InstallTracking(slot uint32, k, mask *flowtable.Key) bool {
 	return t.installStage(slot, k, mask, action{slot: slot, rewrite: Rewrite{bits: rewriteTracked}})
 }
 
-// installStage adds a megaflow that tracks frames or that tracked frames match.
+// installStage adds a megaflow that tracks frames or that tracked frames match. It returns false if the
+// megaflow stays with the worker.
 func (t *Table) installStage(slot uint32, k, mask *flowtable.Key, a action) bool {
 	tracks := a.rewrite.bits&rewriteTracked != 0
 	if slot >= MaxFlows || t.stageCount == MaxStages || tracks == (k.Recirc() != 0) || !a.rewrite.suits(k, mask) {
@@ -207,7 +212,7 @@ func (t *Table) installStage(slot uint32, k, mask *flowtable.Key, a action) bool
 		s.mask[i], s.want[i] = rest[w], k[w]&rest[w]
 		rest[w] = 0
 	}
-	if !t.uplink { // all frames come from the port
+	if !t.uplink { // all frames of the table come from the same port
 		s.mask[0], s.want[0] = 0, 0
 	}
 	for w := range rest {
@@ -223,18 +228,18 @@ func (t *Table) installStage(slot uint32, k, mask *flowtable.Key, a action) bool
 	t.serial++
 	t.stageCount++
 	t.hold(slot, installed{tunnel: a.tunnel, stage: true})
-	t.memory.rows[slot].serial.Store(s.serial) // from now on, the engine lends connections
+	t.memory.rows[slot].serial.Store(s.serial) // from now on, the engine may lend connections that use this stage
 	return true
 }
 
-// removeStage removes a stage. Its connections go to the worker.
+// removeStage removes the stage in a slot. Frames of connections that use it go to the worker.
 func (t *Table) removeStage(slot uint32) {
 	t.memory.rows[slot].serial.Store(0)
 	_ = t.stages.Delete(slot) // error ignored: it cannot fail for a key in the map
 	t.stageCount--
 }
 
-// The stack of findConnection.
+// Offsets from the frame pointer of what findConnection stores on the stack.
 const (
 	atConnection = atEndKey - 64
 	atEnds       = atConnection + 8
@@ -244,8 +249,9 @@ const (
 	atNewPorts   = atConnection + 48
 )
 
-// findConnection looks a frame that no megaflow decides up among the connections. R0 becomes the action of
-// the connection's second stage. The key becomes that of the translated frame.
+// findConnection returns the part of the filter that looks for the connection of a frame that no flow
+// matches. R0 becomes the action of the connection's second stage. The key on the stack becomes that of the
+// translated frame.
 func (t *Table) findConnection() asm.Instructions {
 	const ackOnly, flags = 0x10, 0x17 // of FIN, SYN, RST and ACK
 	p := asm.Instructions{
@@ -287,7 +293,7 @@ func (t *Table) findConnection() asm.Instructions {
 	return slices.Concat(p, readEntry(), t.findStage(0), translateKey(), t.findStage(1), asm.Instructions{
 		asm.LoadMem(asm.R1, asm.R0, stageAction+actionOut, asm.Word), asm.LoadMem(asm.R2, asm.R0, stageAction+actionTunnel, asm.Word),
 		asm.Or.Reg(asm.R1, asm.R2), asm.JEq.Imm(asm.R1, 0, toWorker),
-		// the first stage counts, too, if it is another one
+		// the first stage counts the frame, too, if it is another megaflow than the second
 		asm.LoadMem(asm.R1, asm.RFP, atSlots, asm.Word), asm.LoadMem(asm.R2, asm.RFP, atSlots+4, asm.Word), asm.JEq.Reg(asm.R1, asm.R2, "one stage"),
 		asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R8, verdictFirst, asm.R1, asm.Word),
 		asm.Add.Imm(asm.R0, int32(stageAction)).WithSymbol("one stage"),
@@ -295,8 +301,9 @@ func (t *Table) findConnection() asm.Instructions {
 	})
 }
 
-// loadToken loads the token of the entry R0. No other read of the entry changes its place with that of the
-// token: amd64 keeps the order of reads, and an atomic addition does so elsewhere.
+// loadToken loads the token of the entry at R0 into register r. The processor must not reorder this load with
+// other reads of the entry. amd64 keeps the order of reads; on other processors an atomic addition of 0
+// keeps it.
 func loadToken(r asm.Register) asm.Instructions {
 	if runtime.GOARCH == "amd64" {
 		return asm.Instructions{asm.LoadMem(r, asm.R0, 8*entryToken, asm.DWord)}
@@ -304,8 +311,8 @@ func loadToken(r asm.Register) asm.Instructions {
 	return asm.Instructions{asm.Mov.Imm(r, 0), asm.FetchAdd.Mem(asm.R0, r, asm.DWord, 8*entryToken)}
 }
 
-// readEntry copies entry R0 to the stack and marks it as seen. R1 is its token. An entry that changes
-// meanwhile leaves the frame to the worker.
+// readEntry copies the entry at R0 to the stack and sets its word entrySeen. R1 is the entry's token, which
+// was read before. If the token has changed after the copy, the frame goes to the worker.
 func readEntry() asm.Instructions {
 	p := asm.Instructions{asm.Mov.Reg(asm.R3, asm.R1).WithSymbol("entry")}
 	for i, word := range []int16{entrySlots, entryFirst, entrySecond, entryNewAddresses, entryNewPorts} {
@@ -319,7 +326,8 @@ func readEntry() asm.Instructions {
 		asm.Mov.Imm(asm.R1, 0).WithSymbol("seen"))
 }
 
-// findStage makes R0 the first (0) or the second (1) stage of the connection, if the frame matches it.
+// findStage makes R0 the address of the connection's first (number 0) or second (1) stage. If the frame does
+// not match the stage, the frame goes to the worker.
 func (t *Table) findStage(number int16) asm.Instructions {
 	p := asm.Instructions{
 		asm.LoadMapPtr(asm.R1, t.stages.FD()),
@@ -337,7 +345,8 @@ func (t *Table) findStage(number int16) asm.Instructions {
 	return p
 }
 
-// translateKey changes the key to that of the translated frame, and adds the translation to the verdict.
+// translateKey changes the key on the stack to that of the translated frame, and adds the translation to the
+// verdict. It does nothing for a connection without NAT.
 func translateKey() asm.Instructions {
 	return asm.Instructions{
 		asm.LoadMem(asm.R2, asm.RFP, atNewPorts, asm.DWord), asm.Mov.Reg(asm.R1, asm.R2), asm.RSh.Imm(asm.R1, 32), asm.JEq.Imm(asm.R1, 0, "as it is"),
@@ -354,7 +363,7 @@ func translateKey() asm.Instructions {
 	}
 }
 
-// Offsets of fields of an IPv4 datagram without options in a frame.
+// Offsets in a frame of fields of an IPv4 datagram without options.
 const (
 	ipEnds      = ethernetLen + 12 // addresses and ports
 	udpChecksum = ethernetLen + packet.IPv4Len + 6
@@ -363,11 +372,12 @@ const (
 
 // Flags of bpf_l4_csum_replace (include/uapi/linux/bpf.h).
 const (
-	pseudoHeader = 1 << 4 // BPF_F_PSEUDO_HDR: addresses; the kernel finishes the rest of an unfinished checksum
-	mangledZero  = 1 << 5 // BPF_F_MARK_MANGLED_0: of UDP, where 0 means no checksum (RFC 768)
+	pseudoHeader = 1 << 4 // BPF_F_PSEUDO_HDR: the change is in the pseudo header, all that an unfinished checksum covers
+	mangledZero  = 1 << 5 // BPF_F_MARK_MANGLED_0: for UDP, where the checksum 0 means none (RFC 768)
 )
 
-// translate writes the verdict's addresses and ports to the frame and corrects the checksums.
+// translate returns the part of the ingress program that writes the verdict's addresses and ports to the
+// frame and corrects the checksums.
 func translate() asm.Instructions {
 	const ends, sum = -32, -40
 	difference := func(offset, length int32) asm.Instructions {

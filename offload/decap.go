@@ -12,25 +12,26 @@ import (
 	"weft/tunnel"
 )
 
-// This file has the decapsulation of flows from tunnels: the programs of an uplink. The filter validates
-// the outer headers as tunnel.Terminations.Decapsulate does. It leaves each frame to the worker whose
-// outer headers have anything else than IPv4 and UDP without options and tag, a VNI, and Ethernet with IP
-// in it.
+// This file has the parts of an uplink's programs that decapsulate frames from tunnels. The filter validates
+// the outer headers as tunnel.Terminations.Decapsulate does. It accepts only untagged Ethernet, IPv4
+// without options, UDP, and a tunnel header with a VNI around an Ethernet frame with IP. All other frames
+// go to the worker.
 
-// endKey is what the filter knows of a tunnel's end, as tunnel.Termination. Zero addresses stand for any.
+// endKey identifies the local end of a tunnel in the map ends, as the same fields of tunnel.Termination do. A
+// zero address stands for any address.
 type endKey struct {
 	remote, local [4]byte
-	vni           uint32 // or tunnel.AnyVNI
+	vni           uint32 // VNI, or tunnel.AnyVNI
 	udpPort       uint32
 }
 
-// end is the end of a tunnel.
+// end is the value of an endKey: the headers that frames must have, and the port that receives them.
 type end struct {
 	header uint64 // tunnel header without the VNI, in host byte order
 	port   uint64 // port number of the tunnel
 }
 
-// Sizes and offsets of the map ends.
+// Sizes and offsets of fields, in bytes, of the keys and values in the map ends.
 const (
 	endKeyBytes   = 16
 	endKeyLocal   = 4
@@ -41,11 +42,11 @@ const (
 	endPort       = 8
 )
 
-// Ends are the ends of tunnels for the filter of an uplink.
+// Ends are the local ends of tunnels whose frames the filter of an uplink accepts.
 type Ends map[endKey]end
 
-// NewEnds returns the ends of the tunnels whose datagrams over IPv4 the programs can decapsulate. The
-// key is the index of the Termination.
+// NewEnds returns the ends of those tunnels in rows that the programs can decapsulate: over IPv4 and UDP. The
+// key of rows is the index of the Termination.
 func NewEnds(rows map[uint32]tunnel.Termination) Ends {
 	ends := Ends{}
 	for index := range uint32(tunnel.MaxTerminations) {
@@ -59,21 +60,21 @@ func NewEnds(rows map[uint32]tunnel.Termination) Ends {
 			continue
 		}
 		k := endKey{remote: remote, local: local, vni: row.VNI, udpPort: uint32(row.UDPPort)}
-		if _, has := ends[k]; !has { // the lowest index counts
+		if _, has := ends[k]; !has { // of several Terminations with the same key, the one with the lowest index is used
 			ends[k] = end{header: row.Kind.PlainHeader(), port: uint64(row.Port)}
 		}
 	}
 	return ends
 }
 
-// address4 returns the IPv4 address of a mapped one, and the zero address for any address. It returns
-// false for IPv6.
+// address4 returns the IPv4 address in an IPv4-mapped IPv6 address. The zero address, which stands for any,
+// stays zero. isIPv4 is false for any other IPv6 address.
 func address4(a [16]byte) (v4 [4]byte, isIPv4 bool) {
 	mapped := [12]byte{10: 0xff, 11: 0xff}
 	return [4]byte(a[12:]), a == [16]byte{} || [12]byte(a[:12]) == mapped
 }
 
-// SetEnds sets the ends of the tunnels. Frames to any other end go to the worker.
+// SetEnds replaces the ends of tunnels in the uplink's table. Frames to any other end go to the worker.
 func (t *Table) SetEnds(ends Ends) {
 	for k := range t.known {
 		if _, has := ends[k]; !has {
@@ -94,15 +95,15 @@ func (t *Table) SetEnds(ends Ends) {
 	}
 }
 
-// Offsets of fields in the outer headers on the stack.
+// Offsets, from the frame pointer, of the outer headers on the stack.
 const (
 	atOuterIP  = atOuter + ethernetLen
 	atOuterUDP = atOuterIP + packet.IPv4Len
 	atTunnel   = atOuterUDP + packet.UDPLen
 )
 
-// readOuter validates the outer headers of the frame of R7 bytes, makes R7 the length of the inner frame,
-// and writes the tunnel's port, VNI and addresses to the key.
+// readOuter validates the outer headers of a frame, whose length is in R7. It makes R7 the length of the
+// inner frame, and writes the tunnel's port, VNI and addresses to the key on the stack.
 func readOuter(m *maps) asm.Instructions {
 	p := asm.Instructions{
 		asm.JLT.Imm(asm.R7, outerLen+ethernetLen, toWorker),
@@ -138,9 +139,9 @@ func readOuter(m *maps) asm.Instructions {
 	return slices.Concat(p, readTunnelHeader(), findEnd(m))
 }
 
-// leaveUnfinished leaves a frame to the worker if the kernel has not finished its outer UDP checksum, which
-// then is the sum of the pseudo header. The kernel would go on to look for it behind the removed header. Of
-// a large frame, the inner checksum is the unfinished one.
+// leaveUnfinished leaves a frame to the worker if its outer UDP checksum is unfinished, that is, only the sum
+// of the pseudo header. After a decapsulation the kernel would finish the checksum at the wrong offset.
+// Large frames are not checked, because their unfinished checksum is the inner one.
 func leaveUnfinished() asm.Instructions {
 	p := append(load(asm.R1, atOuterUDP+6, asm.Half),
 		asm.JEq.Imm(asm.R1, 0, "sum"),
@@ -156,7 +157,8 @@ func leaveUnfinished() asm.Instructions {
 	return append(p, asm.JEq.Reg(asm.R1, asm.R2, toWorker))
 }
 
-// readTunnelHeader writes VNI and addresses to the key. R9 becomes the tunnel header without the VNI.
+// readTunnelHeader writes the VNI and the outer addresses to the key on the stack, and the UDP port to the
+// endKey. R9 becomes the tunnel header without the VNI.
 func readTunnelHeader() asm.Instructions {
 	p := load(asm.R9, atTunnel, asm.Word)
 	p = append(p, load(asm.R1, atTunnel+4, asm.Word)...)
@@ -170,8 +172,8 @@ func readTunnelHeader() asm.Instructions {
 	return append(p, asm.StoreMem(asm.RFP, atEndKey+endKeyUDPPort, asm.R1, asm.Word))
 }
 
-// findEnd searches the end of the tunnel in the order of tunnel.Termination, and writes its port to the
-// key. The end must have the tunnel header of the frame.
+// findEnd looks for the tunnel's end in the order that tunnel.Termination states, and writes its port to the
+// key on the stack. If there is none, or if the frame's tunnel header differs, the frame goes to the worker.
 func findEnd(m *maps) (p asm.Instructions) {
 	anyVNI := tunnel.AnyVNI
 	for _, tuple := range []struct{ remote, vni bool }{{true, true}, {true, false}, {false, true}, {false, false}} {
@@ -184,7 +186,7 @@ func findEnd(m *maps) (p asm.Instructions) {
 		}
 		p = append(p, asm.StoreMem(asm.RFP, atEndKey, asm.R1, asm.Word), asm.StoreMem(asm.RFP, atEndKey+endKeyVNI, asm.R2, asm.Word),
 			asm.LoadMem(asm.R1, asm.RFP, atOuterIP+16, asm.Word))
-		for range 2 { // the local address, then any
+		for range 2 { // first with the frame's local address, then with any address
 			p = append(p,
 				asm.StoreMem(asm.RFP, atEndKey+endKeyLocal, asm.R1, asm.Word),
 				asm.LoadMapPtr(asm.R1, m.ends.FD()),
@@ -201,9 +203,9 @@ func findEnd(m *maps) (p asm.Instructions) {
 		storeKey(flowtable.WPort, asm.R1))
 }
 
-// readInnerEthernet writes the words of the inner Ethernet header. R5 has the EtherType. Frames without
-// IP go to the worker, because the kernel keeps the protocol of the outer header for them. So do BFD
-// packets.
+// readInnerEthernet writes the words of the inner Ethernet header to the key on the stack. R5 becomes the
+// EtherType. Frames without IP go to the worker, because the kernel would keep the protocol of the outer
+// header for them. BFD packets go to the worker, too.
 func readInnerEthernet() asm.Instructions {
 	p := append(load(asm.R1, atSrc, asm.DWord),
 		asm.Mov.Reg(asm.R5, asm.R1), asm.And.Imm(asm.R5, 0xffff),
@@ -219,8 +221,8 @@ func readInnerEthernet() asm.Instructions {
 		asm.Ja.Label(toWorker))
 }
 
-// mergeECN merges the outer ECN field into the inner one (RFC 6040 section 4.2). It leaves to the worker the
-// frames that this rule drops or changes from ECT(0) to ECT(1).
+// mergeECN merges the outer ECN field into the inner one (RFC 6040 section 4.2). Frames that this rule drops
+// or changes from ECT(0) to ECT(1) go to the worker.
 func mergeECN() asm.Instructions {
 	const notECT, ect1, ect0, ce = 0, 1, 2, 3
 	return asm.Instructions{
@@ -235,15 +237,16 @@ func mergeECN() asm.Instructions {
 	}
 }
 
-// Flags of bpf_skb_adjust_room (include/uapi/linux/bpf.h): the protocol behind the removed headers.
+// Flags of bpf_skb_adjust_room (include/uapi/linux/bpf.h) that name the protocol of the inner frame.
 const (
 	decapIPv4 = 1 << 7 // BPF_F_ADJ_ROOM_DECAP_L3_IPV4
 	decapIPv6 = 1 << 8 // BPF_F_ADJ_ROOM_DECAP_L3_IPV6
 )
 
-// removeOuter removes the outer headers. The kernel keeps the first Ethernet header, which becomes that of
-// the frame. An insertion of 0 bytes tells whether a large frame is of TCP: the kernel refuses it for
-// a train of datagrams that it has merged, whose first one may claim to have the length of the train.
+// removeOuter removes the outer headers. The kernel keeps the first Ethernet header, so the inner one is
+// written over it. For a large frame, removeOuter first inserts 0 bytes, which the kernel refuses unless the
+// frame is TCP. Such a frame is dropped: it consists of UDP datagrams that the kernel has merged, and the
+// length in its first header may be that of all of them.
 func removeOuter() asm.Instructions {
 	const inner = -16
 	p := asm.Instructions{

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package offload runs known flows between network devices in the kernel. A port of a device
-// (type=device) with offload=on has a Table: its megaflows to another device, in maps of two BPF
-// programs. Their actions may set Ethernet addresses, decrement the TTL and change the VLAN tag before
-// the output (Plan), which may be a tunnel (outer.go). The Table of an uplink with offload=on has the
-// megaflows from tunnels (decap.go).
+// (type=device) with offload=on has a Table: the megaflows from this device to another one, in maps of two
+// BPF programs. Their actions may set Ethernet addresses, decrement the TTL and change the VLAN tag before
+// the output (Plan), which may be a tunnel (outer.go). The Table of an uplink (the device that tunnels
+// cross) with offload=on has the megaflows from tunnels (decap.go).
 //
-// So exactly one of kernel and worker forwards a frame, whatever control changes meanwhile: only
-// the filter reads the flows.
+// Only the filter reads the flows. It decides for each frame, so exactly one of kernel and worker forwards
+// the frame, whatever control changes meanwhile.
 //
-// The filter knows frames with at most one VLAN tag: TCP, UDP and ICMP over IP without options,
-// extension headers or fragments, and EtherTypes without further fields of a key. All other frames,
+// The filter accepts frames with at most one VLAN tag: TCP, UDP and ICMP over IP without options,
+// extension headers or fragments, and EtherTypes for which a key has no further fields. All other frames,
 // such as ARP and neighbour discovery, go to the worker, as do frames that exceed the output's MTU.
 // The programs are the same for all flows.
 //
-// The worker of the port takes the counts (Counts) and adds them to its own, so that all
-// statistics and timeouts have them. Control owns a Table; the engine owns Counts.
+// The port's worker reads and clears the kernel's counts (Counts) and adds them to its own, so that all
+// statistics and timeouts include them. Control owns a Table; the engine owns Counts.
 package offload
 
 import (
@@ -38,33 +38,35 @@ import (
 )
 
 const (
-	// Version changes with the maps and the programs. A Table of another version is not taken over.
+	// Version is incremented when the maps or the programs change. A control process takes over only
+	// Tables of its own version (Adopt).
 	Version = 6
 	// MaxMasks is the largest number of different masks of a port's flows in the kernel. The
-	// filter tries each of them. Flows with further masks stay with the worker.
+	// filter looks a frame up under each of them. Frames of megaflows with further masks go to the worker.
 	MaxMasks = 8
-	// MaxFlows is the largest number of a port's flows in the kernel. Further megaflows stay with the
-	// worker, and so do megaflows in slots from MaxFlows on.
+	// MaxFlows is the largest number of a port's flows in the kernel. Frames of further megaflows go to
+	// the worker, and so do those of megaflows in slots from MaxFlows on.
 	MaxFlows = 1 << 16
-	// MaxTunnels is the largest number of templates of tunnels of a port's flows in the kernel. Flows
-	// into further tunnels stay with the worker.
+	// MaxTunnels is the largest number of tunnels into which a port's flows in the kernel lead. Frames
+	// into further tunnels go to the worker.
 	MaxTunnels = 1 << 12
 )
 
 // keyWords is the number of words of a flowtable.Key that the filter compares. The lowest bit of the
-// first one, WPort, marks a mask in use. The other words are 0 for all frames that the filter knows.
+// first word, WPort, is 1 in each mask in use. The Key's other words are 0 for all frames that the filter
+// accepts.
 const keyWords = flowtable.WTunIPv4 + 1
 
-// The build fails if the words of the filter do not come first in a Key.
+// The build fails here if a Key no longer begins with the 12 words that the filter compares.
 var _ = [1]struct{}{}[keyWords-12]
 
-// key is a masked key with the number of its mask.
+// key is the key of a flow in the map flows: the masked words, then the number of the mask.
 type key [keyWords + 1]uint64
 
-// action is the value of a flow in the kernel.
+// action is the value of a flow in the map flows: what the programs do with its frames.
 type action struct {
-	ports   uint64 // see row.ports; into a tunnel, without the port of the uplink, which is in Outer.ports
-	out     uint32 // ifindex of the output's device, or 0
+	ports   uint64 // see row.ports; without the uplink's port for a flow into a tunnel, because Outer.ports has it
+	out     uint32 // ifindex of the output's device; 0 for a flow into a tunnel
 	longest uint32 // length in bytes of the longest frame that the output takes
 	slot    uint32
 	tunnel  uint32 // 1 + the index of the tunnel's template; 0: no tunnel
@@ -72,8 +74,8 @@ type action struct {
 	rewrite Rewrite
 }
 
-// Offsets of fields of an action, and of a verdict. The words of a Rewrite have the same order in
-// both.
+// Offsets in bytes of the fields of an action, and of a verdict, which the filter leaves for the ingress
+// program in the map verdicts. Both have the words of a Rewrite in the same order.
 const (
 	actionPorts     = 0
 	actionOut       = 8
@@ -94,14 +96,15 @@ const (
 	verdictLen      = verdictRewrite + rewriteBytes // length in bytes without padding and tag
 	verdictTunnel   = verdictLen + 4                // 1: verdictOuter has outer headers; 0: none
 	verdictOuter    = verdictTunnel + 6
-	verdictFirst    = verdictOuter + outerLen + 2 // 1 + the slot that counts the frame, too; 0: none
+	verdictFirst    = verdictOuter + outerLen + 2 // 1 + the slot of the megaflow that has tracked the frame, whose row counts it, too; 0: none
 	verdictChecksum = verdictFirst + 4            // offset of the transport checksum
 	verdictEnds     = verdictChecksum + 4         // addresses and ports that rewriteNAT writes
 	verdictBytes    = verdictEnds + 16
 	rewriteBytes    = 20
 )
 
-// row has the counts of a slot. The ingress program adds to them, Counts.TakeCounts takes them.
+// row has the counts of the megaflow in a slot. The ingress program adds to them. Counts.TakeCounts reads and
+// clears them.
 type row struct {
 	packets, bytes, usedNS atomic.Uint64
 	// ports has four fields of 16 bits. From the lowest bits to the highest:
@@ -113,13 +116,15 @@ type row struct {
 	// If fromTunnel is set, the kernel has removed the tunnel's headers, and the growth does not count them.
 	// If it is not set, the kernel has added them, and the growth counts them.
 	//
-	// 0: the slot's megaflow has tracked the frames; another slot counts them for the ports.
+	// It is 0 if the slot's megaflow has only tracked the frames. The row of the megaflow that sends them
+	// counts them for the ports.
 	ports atomic.Uint64
-	// serial distinguishes the stages of a slot; 0: the slot has no stage. Control writes it.
+	// serial distinguishes the stages (connections.go) that use a slot in turn; 0: the slot has none. Control
+	// writes it.
 	serial atomic.Uint64
 }
 
-// Offsets of fields of a row.
+// Offsets in bytes of the fields of a row, and its length.
 const (
 	rowPackets = 0
 	rowBytes   = 8
@@ -128,63 +133,65 @@ const (
 	rowLen     = 40
 )
 
-// fromTunnel is a bit of row.ports: the frames come from the tunnel.
+// fromTunnel is the bit of row.ports that is set if the frames come from the tunnel, not into it.
 const fromTunnel = 1 << 63
 
-// activeWords is the number of words of the set of slots that have flows in the kernel. The word behind
-// them is the seed of the connections' hash.
+// activeWords is the number of 64-bit words in the map active that are the set of slots with flows in the
+// kernel. The word after them is the seed for the hash of connections.
 const activeWords = MaxFlows / 64
 
-// maps are the maps of a Table. The programs read all except active.
+// maps are the BPF maps of a Table. The programs use all of them except active.
 type maps struct {
 	rows, active, connections, flows, masks, outers, verdicts, ends, stages *ebpf.Map
 }
 
-// listed returns the maps in the order of FDs.
+// listed returns the maps in the order in which FDs returns their descriptors.
 func (m *maps) listed() [FDs]**ebpf.Map {
 	return [FDs]**ebpf.Map{&m.rows, &m.active, &m.connections, &m.flows, &m.masks, &m.outers, &m.verdicts, &m.ends, &m.stages}
 }
 
 // Output is the device of a port to which flows in the kernel go.
+// The kernel sends the frames of these flows to it.
 type Output struct {
 	Port    uint32 // datapath port number
 	Ifindex int
-	MTU     int // in bytes without the Ethernet header
-	// Veth is true for a veth, the only device to which flows from tunnels go. Linux 6.18 leaves the
-	// marks of a tunnel at a large frame that a program decapsulates. A card would segment it by them.
+	MTU     int // MTU of the device in bytes, without the Ethernet header
+	// Veth is true for a veth. Flows from tunnels lead only to a veth, because Linux 6.18 does not clear the
+	// tunnel's marks at a large frame that a program decapsulates. A network card would segment the frame
+	// as if it still had the outer headers.
 	Veth bool
 }
 
-// Table has the flows of one port in the kernel. The flows of an uplink are those from its tunnels. One
-// goroutine at a time uses a Table.
+// Table has the flows from one port in the kernel. For an uplink, these are the flows from its tunnels. Only
+// one goroutine at a time may use a Table.
 type Table struct {
 	maps
 	uplink          bool
-	filter, ingress *ebpf.Program  // nil for an uplink, and after Adopt: they are attached
-	known           map[endKey]end // in the map ends
+	filter, ingress *ebpf.Program  // nil for an uplink, and after Adopt, because the programs are attached already
+	known           map[endKey]end // contents of the map ends
 	memory          memory
 	kinds           [MaxMasks]kind
-	serial          uint64 // of the last stage
+	serial          uint64 // serial of the last stage that was added
 	stageCount      int
 	installed       map[uint32]installed // by slot
 	tunnels         map[uint32]tunnelUse // by template
 	paused          bool
 }
 
-// tunnelUse is the use of a template by flows.
+// tunnelUse says how many flows use a tunnel's template.
 type tunnelUse struct {
 	flows int
-	ready bool // the map outers has its headers
+	ready bool // the map outers has the template's headers
 }
 
-// installed is a flow in the maps.
+// installed describes a flow or a stage that is in the maps.
 type installed struct {
 	key    key
-	tunnel uint32 // see action
-	stage  bool   // the flow has no key
+	tunnel uint32 // as in action
+	stage  bool   // it is a stage, which has no key
 }
 
-// kind is a mask with its number of flows.
+// kind is a mask, with the number of flows that have it.
 type kind struct {
 	mask  [keyWords]uint64
 	flows int
@@ -194,7 +201,7 @@ func empty(uplink bool) *Table {
 	return &Table{uplink: uplink, serial: rand.Uint64() >> 1, installed: map[uint32]installed{}, tunnels: map[uint32]tunnelUse{}, known: map[endKey]end{}}
 }
 
-// New makes an empty Table of a device with its programs.
+// New makes an empty Table for a port with a device, and loads its programs. The caller attaches them.
 func New() (*Table, error) {
 	t, err := newMaps(false)
 	if err != nil {
@@ -208,11 +215,12 @@ func New() (*Table, error) {
 	return t, nil
 }
 
-// NewUplink makes an empty Table of an uplink. Load makes its programs.
+// NewUplink makes an empty Table for an uplink. The caller calls Load for its programs.
 func NewUplink() (*Table, error) { return newMaps(true) }
 
-// Load makes the filter and the ingress program of a Table. filterMiss and ingressMiss are their
-// instructions for a frame without a flow, where R6 is the context. The caller closes the programs.
+// Load loads the filter and the ingress program of a Table into the kernel. filterMiss and ingressMiss are
+// the instructions with which they end for a frame that no flow matches; R6 is then the context. The caller
+// closes the programs.
 func (t *Table) Load(filterMiss, ingressMiss asm.Instructions) (filter, ingress *ebpf.Program, err error) {
 	if filter, err = ebpf.NewProgram(&ebpf.ProgramSpec{Name: "weft_lookup", Type: ebpf.SocketFilter, License: "Apache-2.0", Instructions: t.filterProgram(filterMiss)}); err != nil {
 		return nil, nil, explain("programs", err)
@@ -224,7 +232,7 @@ func (t *Table) Load(filterMiss, ingressMiss asm.Instructions) (filter, ingress 
 	return filter, ingress, nil
 }
 
-// newMaps makes an empty Table without programs.
+// newMaps makes the maps of an empty Table, without programs.
 func newMaps(uplink bool) (*Table, error) {
 	t := empty(uplink)
 	for _, s := range []struct {
@@ -264,11 +272,11 @@ func explain(step string, err error) error {
 	return fmt.Errorf("flows in the kernel: %s: %w", step, err)
 }
 
-// FDs is the number of descriptors of a Table.
+// FDs is the number of descriptors that the method FDs returns.
 const FDs = 9
 
-// FDs returns descriptors for Adopt, of which the first CountFDs are for OpenCounts. The table
-// owns them.
+// FDs returns the descriptors of the maps. Adopt needs all of them, OpenCounts the first CountFDs. The
+// table owns them.
 func (t *Table) FDs() []int {
 	var fds []int
 	for _, m := range t.listed() {
@@ -277,18 +285,18 @@ func (t *Table) FDs() []int {
 	return fds
 }
 
-// CountFDs is the number of descriptors for OpenCounts.
+// CountFDs is the number of descriptors that OpenCounts needs.
 const CountFDs = 3
 
-// Adopt takes over the Table of another process from duplicates of its FDs, without the flows. It
-// owns the descriptors, even if it fails. The programs stay attached.
+// Adopt takes over the Table of another process from fds, duplicates of its FDs. It deletes all flows. The
+// programs stay attached. Adopt owns the descriptors, even if it fails.
 func Adopt(fds []int, uplink bool) (*Table, error) {
 	t := empty(uplink)
 	var failed error
 	for i, m := range t.listed() {
 		var err error
 		if *m, err = ebpf.NewMapFromFD(fds[i]); err != nil {
-			failed = err // the descriptor is closed
+			failed = err // NewMapFromFD has closed the descriptor
 		}
 	}
 	if failed == nil {
@@ -304,7 +312,8 @@ func Adopt(fds []int, uplink bool) (*Table, error) {
 	return t, nil
 }
 
-// clearFlows deletes all flows of an earlier process from the maps.
+// clearFlows deletes the flows, masks, stages and tunnels of an earlier process from the maps. Counts and
+// connections stay.
 func (t *Table) clearFlows() error {
 	for i := range uint32(MaxMasks) {
 		if err := t.masks.Put(i, [keyWords]uint64{}); err != nil {
@@ -342,18 +351,18 @@ func deleteAll[K any](m *ebpf.Map) error {
 	}
 }
 
-// Filter returns the descriptor of the socket filter, and Ingress the ingress program. Only a
-// Table of New has them.
+// Filter returns the descriptor of the socket filter, and Ingress returns the ingress program. Only a
+// Table that New has made has them.
 func (t *Table) Filter() int            { return t.filter.FD() }
 func (t *Table) Ingress() *ebpf.Program { return t.ingress }
 
-// Install adds the megaflow in a slot, whose actions are r and the output to o. It reports false if
-// the megaflow stays with the worker, because the filter cannot decide it or because there is no
-// room.
+// Install adds the megaflow in a slot, with key k and mask "mask". Its actions are r, then the output to o.
+// Install returns false if the megaflow stays with the worker, because the filter cannot match its frames or
+// because a limit, such as MaxFlows, is reached.
 func (t *Table) Install(slot uint32, k, mask *flowtable.Key, r Rewrite, o Output) bool {
 	ports := uint64(o.Port) | r.growth()<<32
 	if t.uplink {
-		if !o.Veth || r.bits&rewritePop != 0 { // the filter leaves frames with a tag to the worker
+		if !o.Veth || r.bits&rewritePop != 0 { // the filter leaves frames from tunnels with a VLAN tag to the worker
 			return false
 		}
 		ports |= uint64(k.InPort())<<16 | outerLen<<48 | fromTunnel
@@ -361,8 +370,8 @@ func (t *Table) Install(slot uint32, k, mask *flowtable.Key, r Rewrite, o Output
 	return t.install(slot, k, mask, action{ports: ports, out: uint32(o.Ifindex), longest: uint32(o.MTU + ethernetLen), slot: slot, rewrite: r})
 }
 
-// InstallTunnel is Install for a megaflow into a tunnel. Its frames go to the worker while the table
-// has no outer headers of the template (SetOuter).
+// InstallTunnel is Install for a megaflow whose output is the tunnel e. Its frames go to the worker while the
+// table has no outer headers of the tunnel's template (SetOuter).
 func (t *Table) InstallTunnel(slot uint32, k, mask *flowtable.Key, r Rewrite, e Encap) bool {
 	if t.uplink || r.bits&rewritePush != 0 || len(t.tunnels) == MaxTunnels && t.tunnels[e.Template].flows == 0 {
 		return false
@@ -414,7 +423,7 @@ func (t *Table) install(slot uint32, k, mask *flowtable.Key, a action) bool {
 	return true
 }
 
-// hold notes a flow that is in the maps.
+// hold adds f to t.installed and to the uses of its tunnel's template.
 func (t *Table) hold(slot uint32, f installed) {
 	t.installed[slot] = f
 	if f.tunnel != 0 {
@@ -424,15 +433,14 @@ func (t *Table) hold(slot uint32, f installed) {
 	}
 }
 
-// portMask has the bits of the first word that flows of an uplink match: the port of the tunnel and the
-// mark of masks in use.
+// portMask has the bits of the key's first word that an uplink's masks have: those of the tunnel's port, and
+// the bit that marks a mask in use.
 const portMask = flowtable.InPortBits | 1
 
 const ethernetLen = 14
 
-// kindOf returns the number of a mask, and adds the mask if it is new. It returns -1 if there is
-// no room. The number of a mask without flows may get another mask, because no flow has the
-// number.
+// kindOf returns the number of a mask, and adds the mask if it is new. It returns -1 if all MaxMasks masks
+// have flows. A mask without flows may be replaced by the new one, because no flow has its number.
 func (t *Table) kindOf(mask *[keyWords]uint64) int {
 	free := -1
 	for i := range t.kinds {
@@ -455,9 +463,9 @@ func (t *Table) kindOf(mask *[keyWords]uint64) int {
 	return free
 }
 
-// write writes mask number i for the filter. The filter ends its search at the first mask that is
-// not in use, so a paused table's first mask looks unused. Its second word tells the filter that the
-// connections are paused, too.
+// write writes the mask with number i to the map masks. The filter ends its search at the first mask that
+// is not in use. In a paused table, the first mask therefore looks unused. Its second word then tells the
+// filter not to look for connections either.
 func (t *Table) write(i int) error {
 	m := t.kinds[i].mask
 	if t.paused && i == 0 {
@@ -466,8 +474,8 @@ func (t *Table) write(i int) error {
 	return t.masks.Put(uint32(i), m)
 }
 
-// Remove removes the megaflow in a slot, if the table has it. Later frames go to the worker. The
-// counts stay for the worker.
+// Remove removes the megaflow in a slot, if the table has it. Later frames of it go to the worker. The
+// counts stay until the worker takes them.
 func (t *Table) Remove(slot uint32) {
 	f, has := t.installed[slot]
 	if !has {
@@ -491,21 +499,23 @@ func (t *Table) Remove(slot uint32) {
 	t.memory.active[slot/64].And(^(uint64(1) << (slot % 64)))
 }
 
-// Discard sets the counts of a slot to 0 after the worker has taken them. They are not 0 if the engine died
-// before its worker took them, or if a frame was between filter and ingress program.
+// Discard sets the counts of a slot to 0. Control calls it after the worker has taken the counts of a removed
+// megaflow. Counts remain if the engine died before, or if a frame was between filter and ingress
+// program.
 func (t *Table) Discard(slot uint32) {
 	if slot < MaxFlows {
 		(&Counts{memory: t.memory}).TakeCounts(slot)
 	}
 }
 
-// Has reports whether the kernel runs the megaflow in a slot.
+// Has reports whether the kernel forwards the frames of the megaflow in a slot.
 func (t *Table) Has(slot uint32) bool {
 	f, has := t.installed[slot]
 	return has && (f.tunnel == 0 || t.tunnels[f.tunnel-1].ready)
 }
 
-// Flows returns the number of flows that the kernel runs: not those into a tunnel without outer headers.
+// Flows returns the number of flows whose frames the kernel forwards. Flows into a tunnel whose outer headers
+// the table does not have are not among them.
 func (t *Table) Flows() int {
 	n := len(t.installed)
 	for _, use := range t.tunnels {
@@ -522,8 +532,8 @@ func (t *Table) Pause(paused bool) {
 	_ = t.write(0) // error ignored: it cannot fail for an index in the map
 }
 
-// Close closes the descriptors. The programs stay attached as long as other processes have their
-// links and sockets.
+// Close closes the descriptors of maps and programs. The programs stay attached as long as other processes
+// have their links and sockets open.
 func (t *Table) Close() {
 	for _, m := range t.listed() {
 		if *m != nil {
@@ -538,7 +548,7 @@ func (t *Table) Close() {
 	t.memory.close()
 }
 
-// memory is the mapped memory of the maps rows, active and connections.
+// memory has the maps rows, active and connections, mapped into this process.
 type memory struct {
 	mapped  [CountFDs][]byte
 	rows    []row
@@ -546,7 +556,7 @@ type memory struct {
 	entries []entry
 }
 
-// seed returns the seed of the connections' hash.
+// seed returns the seed for the hash of connections, see bucketOf.
 func (m *memory) seed() uint64 { return m.active[activeWords].Load() }
 
 func openMemory(rows, active, connections int) (m memory, err error) {
@@ -571,15 +581,16 @@ func (m *memory) close() {
 	*m = memory{}
 }
 
-// Counts takes the counts of a port's flows in the kernel, and has its connections there. A worker owns it.
+// Counts is the engine's side of a port's Table: it reads the counts of its flows, and stores the connections
+// that are lent to the kernel. The port's worker owns it.
 type Counts struct {
 	memory memory
-	token  uint64                             // of the last entry
+	token  uint64                             // token of the last entry that was written
 	used   [MaxConnections / 64]atomic.Uint64 // set of entries in use
 }
 
-// OpenCounts opens the counts from the first CountFDs of a Table's FDs. It does not own the
-// descriptors.
+// OpenCounts maps the memory of a Table's counts and connections. fds begins with the first CountFDs of the
+// Table's FDs, which the caller still owns.
 func OpenCounts(fds []int) (*Counts, error) {
 	m, err := openMemory(fds[0], fds[1], fds[2])
 	if err != nil {
@@ -587,7 +598,7 @@ func OpenCounts(fds []int) (*Counts, error) {
 	}
 	c := &Counts{memory: m, token: rand.Uint64() >> 1}
 	for i := range m.entries {
-		if m.entries[i][entryToken].Load() != 0 { // of an earlier engine
+		if m.entries[i][entryToken].Load() != 0 { // the entry was written by an earlier engine
 			c.used[i/64].Or(1 << (i % 64))
 		}
 	}
@@ -627,5 +638,5 @@ func (c *Counts) NextOffloaded(from uint32) (slot uint32, found bool) {
 	return 0, false
 }
 
-// Close unmaps the memory.
+// Close unmaps the memory. The worker must not use c any more.
 func (c *Counts) Close() { c.memory.close() }

@@ -12,23 +12,25 @@ import (
 	"weft/tunnel"
 )
 
-// This file has the encapsulation of flows into a tunnel. The filter writes the outer headers into the
-// verdict, from the template that control keeps in the map outers. The ingress program inserts them.
+// This file has the parts of the programs that encapsulate frames into a tunnel. The filter writes the outer
+// headers into the verdict, from an Outer that control has put into the map outers. The ingress program
+// inserts them into the frame.
 
-// Encap is a tunnel to which a megaflow sends.
+// Encap is the tunnel to which a megaflow sends its frames.
 type Encap struct {
-	Template uint32 // index of the template
+	Template uint32 // index of the tunnel's template
 	VNI      uint32
 	Port     uint32 // port of the tunnel, which counts the frames; 0: none
 }
 
-// Outer has the outer headers of a template. Two equal values are the same headers.
+// Outer is a tunnel's template (package tunnel) in the form that the filter reads. Equal values have equal
+// headers, so callers may compare them.
 type Outer struct {
-	ports               uint64 // see row.ports; the port number of the uplink
+	ports               uint64 // the field of row.ports with the output's port number, here the uplink's
 	out                 uint32 // ifindex of the uplink's device
-	longest             uint32 // length in bytes of the longest frame that the tunnel takes
-	sum                 uint32 // sum over the IPv4 header
-	portBase, portRange uint32 // UDP source ports (tunnel.Template)
+	longest             uint32 // length in bytes of the longest inner frame that fits the tunnel's MTU
+	sum                 uint32 // sum over the IPv4 header without length and identification
+	portBase, portRange uint32 // range of UDP source ports (tunnel.Template)
 	random              uint16 // 1: the IPv4 identification is random, because the datagrams may be fragmented; 0: it is 0
 	header              [outerLen]byte
 }
@@ -36,7 +38,7 @@ type Outer struct {
 // outerLen is the length of the outer headers in bytes: Ethernet, IPv4, UDP, tunnel header.
 const outerLen = ethernetLen + packet.IPv4Len + packet.UDPLen + tunnel.HeaderLen
 
-// Offsets of fields of an Outer, and of headers in its header.
+// Offsets in bytes of the fields of an Outer, and of the fields in its outer headers.
 const (
 	outerPorts     = 0
 	outerOut       = 8
@@ -57,11 +59,12 @@ const (
 	headerVNI      = headerUDP + packet.UDPLen + 4
 )
 
-// longestInner limits the length in bytes of a large frame, so that the outer lengths fit 16 bits.
+// longestInner is the length in bytes of the longest large frame whose outer length fields fit into 16 bits.
 const longestInner = math.MaxUint16 - outerLen
 
-// NewOuter returns the outer headers of a template whose uplink is o. It returns false if the programs
-// cannot write them: of GRE, over IPv6, with a VLAN tag, with UDP checksums or with inherited fields.
+// NewOuter returns the outer headers of template t, whose uplink is o. It returns false if the programs
+// cannot write them: for GRE, over IPv6, with a VLAN tag, with UDP checksums or with fields that are
+// inherited from the inner frame.
 func NewOuter(t *tunnel.Template, o Output) (Outer, bool) {
 	if t.State != tunnel.TemplateReady || !t.Kind.HasPort() || t.IP != ethernetLen || t.Len != outerLen || t.Inherit != 0 || t.MTU < outerLen || t.PortRange == 0 ||
 		packet.UDP(t.Header[headerUDP:]).Checksum() != 0 {
@@ -77,8 +80,8 @@ func NewOuter(t *tunnel.Template, o Output) (Outer, bool) {
 	return v, true
 }
 
-// SetOuter sets the outer headers of a template, if flows use it. If o is nil, their frames go to the
-// worker.
+// SetOuter sets the outer headers of a template, given by its index, if flows of the table use it. If o is
+// nil, the frames of these flows go to the worker.
 func (t *Table) SetOuter(template uint32, o *Outer) {
 	use, used := t.tunnels[template]
 	if !used {
@@ -91,9 +94,8 @@ func (t *Table) SetOuter(template uint32, o *Outer) {
 }
 
 // encapsulate writes the outer headers into the verdict. R9 is the length of the frame or of its longest
-// segment, and afterwards the ifindex of the output. It leaves frames to the worker that exceed the
-// tunnel, those with a tag, and those without an IP header, which the
-// kernel does not encapsulate.
+// segment, and afterwards the ifindex of the output. Frames that are too long for the tunnel, that keep a
+// VLAN tag, or that have no IP header go to the worker. The kernel does not encapsulate the last ones.
 func encapsulate(m *maps) asm.Instructions {
 	p := asm.Instructions{
 		asm.StoreMem(asm.RFP, atIndex, asm.R1, asm.Word),
@@ -122,7 +124,7 @@ func encapsulate(m *maps) asm.Instructions {
 		asm.Mov.Imm(asm.R0, 0),
 		asm.LoadMem(asm.R1, asm.R9, outerRandom, asm.Half), asm.JEq.Imm(asm.R1, 0, "id"),
 		asm.FnGetPrandomU32.Call(), asm.And.Imm(asm.R0, 0xffff),
-		// R1: the sum of the IPv4 header
+		// R1 becomes the sum over the IPv4 header, which begins with the identification
 		asm.Mov.Reg(asm.R1, asm.R0).WithSymbol("id"))
 	p = append(p, storeHeader(headerID, asm.R0)...)
 	p = append(p,
@@ -148,13 +150,14 @@ func encapsulate(m *maps) asm.Instructions {
 		asm.LoadMem(asm.R9, asm.R9, outerOut, asm.Word))
 }
 
-// storeHeader stores the low 16 bits of a register in the outer headers of the verdict, in network byte
-// order.
+// storeHeader stores the low 16 bits of register r at an offset of the verdict's outer headers, in network
+// byte order.
 func storeHeader(offset int16, r asm.Register) asm.Instructions {
 	return asm.Instructions{asm.HostTo(asm.BE, r, asm.Half), asm.StoreMem(asm.R8, verdictOuter+offset, r, asm.Half)}
 }
 
-// hashFlow makes R1 the hash of the frame's connection (tunnel.FlowHash).
+// hashFlow makes R1 the hash of the frame's addresses and ports, as tunnel.FlowHash does, so that kernel and
+// worker choose the same source port.
 func hashFlow() asm.Instructions {
 	const sum = atMasked + 8
 	word := func(r asm.Register, w int16, salt uint64) asm.Instructions {
@@ -194,7 +197,7 @@ func hashFlow() asm.Instructions {
 
 func asHash(salt uint64) int64 { return int64(salt) }
 
-// mix makes R1 the xor of both halves of the 128-bit product of R1 and R2.
+// mix makes R1 the XOR of both halves of the 128-bit product of R1 and R2. It changes R0 to R5.
 func mix() asm.Instructions {
 	return asm.Instructions{
 		asm.Mov.Reg(asm.R3, asm.R1), asm.RSh.Imm(asm.R3, 32), asm.Mov.Reg32(asm.R1, asm.R1),
@@ -215,7 +218,7 @@ func mix() asm.Instructions {
 // Arguments of bpf_skb_adjust_room (include/uapi/linux/bpf.h).
 const (
 	roomBehindEthernet = 1      // BPF_ADJ_ROOM_MAC
-	fixedSegments      = 1 << 0 // BPF_F_ADJ_ROOM_FIXED_GSO: the filter has checked the length of the segments
+	fixedSegments      = 1 << 0 // BPF_F_ADJ_ROOM_FIXED_GSO: segments keep their length, which the filter has checked
 	encapFlags         = fixedSegments |
 		1<<1 | // BPF_F_ADJ_ROOM_ENCAP_L3_IPV4
 		1<<4 | // BPF_F_ADJ_ROOM_ENCAP_L4_UDP
@@ -223,9 +226,9 @@ const (
 		ethernetLen<<56 // BPF_F_ADJ_ROOM_ENCAP_L2
 )
 
-// insertOuter inserts the outer headers of the verdict. The kernel refuses to encapsulate a frame that a
-// tunnel of its sender has encapsulated. Such a frame is not large (the filter takes only TCP), and needs
-// nothing but room.
+// insertOuter inserts the outer headers of the verdict into the frame. The kernel refuses the flags for an
+// encapsulation if a tunnel of the frame's sender has encapsulated it already. Such a frame is not large,
+// because the filter accepts only large frames of TCP. It gets the room without these flags.
 func insertOuter() asm.Instructions {
 	const inner = -16
 	room := func(flags int64) asm.Instructions {

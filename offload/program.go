@@ -21,15 +21,15 @@ const (
 	skbGSOSize     = 176
 )
 
-// Results of the programs.
+// Return values of the programs.
 const (
-	takeWhole = 1 << 18 // filter: the socket gets the whole frame
+	takeWhole = 1 << 18 // filter: the socket gets at most so many bytes, which is the whole frame
 	takeNone  = 0       // filter: the socket does not get the frame
 	tcxDrop   = 2       // ingress program (include/uapi/linux/bpf.h, enum tcx_action_base)
 )
 
-// The filter's stack, as offsets from the frame pointer. The frame's first bytes stand such that
-// the words of the IP header are aligned.
+// Layout of the filter's stack, as offsets from the frame pointer. The offset of the frame's first bytes
+// (atFrame) is chosen so that the words of the IP header are aligned.
 const (
 	headersLen = 74 // Ethernet, IPv6, TCP without options
 	atIndex    = -4
@@ -41,17 +41,18 @@ const (
 	atKey      = atFrame - 2 - 8*keyWords
 	atMasked   = atKey - 8*(keyWords+1)
 	atCE       = atFrame - 2   // rewriteCE, or 0
-	atOuter    = atMasked - 54 // outer headers of a frame from an uplink
+	atOuter    = atMasked - 54 // outer headers of a frame that arrives at an uplink
 	atEndKey   = atOuter - 18
 	toWorker   = "worker"
 )
 
-// filterProgram is the socket filter of a device port. It runs for each frame before the
-// ingress program, on the same processor and without a pause in between. It looks the frame up
-// and leaves the verdict for the ingress program. A frame without a verdict goes to the socket.
+// filterProgram returns the socket filter of a port. The filter runs for each frame before the ingress
+// program, on the same processor and without interruption. It looks the frame up. If it finds a flow, it
+// leaves the verdict for the ingress program, and the socket does not get the frame. Otherwise the
+// instructions filterMiss decide, which mostly give the frame to the socket and so to the worker.
 //
-// It extracts the same words as flowtable.Extract, and leaves any frame to the worker whose words it
-// does not know.
+// It extracts the same words of the key as flowtable.Extract. Frames with words that it cannot extract go
+// to the worker.
 func (t *Table) filterProgram(filterMiss asm.Instructions) asm.Instructions {
 	m := &t.maps
 	missed := slices.Concat(asm.Instructions{asm.Mov.Imm(asm.R0, takeNone).WithSymbol(toWorker)}, filterMiss)
@@ -63,8 +64,9 @@ func (t *Table) filterProgram(filterMiss asm.Instructions) asm.Instructions {
 		search(m), t.findConnection(), missed, t.decide())
 }
 
-// startFilter makes R6 the context, R8 the verdict of this processor, which stays empty until the
-// end, and R7 the length of the frame. The frame's headers on the stack and the key become 0.
+// startFilter makes R6 the context, R7 the length of the frame, and R8 the address of this processor's
+// verdict, which stays empty until the end of the filter. It clears the frame's headers and the key on the
+// stack.
 func startFilter(m *maps) asm.Instructions {
 	p := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1), asm.Mov.Imm(asm.R2, 0)}
 	for at := atKey; at < 0; at += 8 {
@@ -82,8 +84,8 @@ func startFilter(m *maps) asm.Instructions {
 	)
 }
 
-// readHeaders copies the headers of the frame of R7 bytes at an offset to the stack. What it does not
-// have stays 0.
+// readHeaders copies the first headersLen bytes of the frame that begins at this offset to the stack. R7 is
+// the frame's length; the bytes after the end of a shorter frame stay 0.
 func readHeaders(offset int32) asm.Instructions {
 	return asm.Instructions{
 		asm.Mov.Reg(asm.R4, asm.R7), asm.JLE.Imm(asm.R4, headersLen, "short"), asm.Mov.Imm(asm.R4, headersLen),
@@ -94,18 +96,18 @@ func readHeaders(offset int32) asm.Instructions {
 	}
 }
 
-// load loads bytes at an offset of the stack into a register, in host byte order.
+// load loads size bytes in network byte order, at an offset of the stack, into register r in host byte order.
 func load(r asm.Register, offset int16, size asm.Size) asm.Instructions {
 	return asm.Instructions{asm.LoadMem(r, asm.RFP, offset, size), asm.HostTo(asm.BE, r, size)}
 }
 
-// storeKey stores a register as a word of the key.
+// storeKey stores register r as a word of the key on the stack.
 func storeKey(word int16, r asm.Register) asm.Instruction {
 	return asm.StoreMem(asm.RFP, atKey+8*word, r, asm.DWord)
 }
 
-// readEthernet writes the words of the Ethernet header and the tag that the kernel has taken off the
-// frame. R5 has the EtherType.
+// readEthernet writes to the key the words of the Ethernet header and of the VLAN tag, which the kernel has
+// moved from the frame to its context. R5 becomes the EtherType.
 func readEthernet() asm.Instructions {
 	p := append(load(asm.R1, atSrc, asm.DWord),
 		asm.Mov.Reg(asm.R5, asm.R1), asm.And.Imm(asm.R5, 0xffff),
@@ -129,13 +131,14 @@ func readEthernet() asm.Instructions {
 	return append(p, asm.Ja.Label("whole"))
 }
 
-// workerTypes are the EtherTypes besides IP whose frames have more words of the key.
+// workerTypes are the EtherTypes of frames that go to the worker, because a key has further fields for them.
 var workerTypes = []int32{packet.EtherTypeVLAN, packet.EtherTypeSVLAN, packet.EtherTypeARP, packet.EtherTypeRARP,
 	packet.EtherTypeMPLS, packet.EtherTypeMPLSMulticast, packet.EtherTypePBB, packet.EtherTypeNSH}
 
-// readIPv4 and readIPv6 leave in R7 the end of the datagram in the frame, in R3 word WIP without TCP
-// flags, in R5 the protocol, in R9 the offset of the transport header, in R2 its first 4 bytes, in R1
-// the 2 bytes at offset 4 (UDP's length), and in R4 the 2 bytes at offset 12 (TCP's flags).
+// readIPv4 and readIPv6 read the IP header. R7 becomes the offset of the datagram's end in the frame, R3 the
+// word WIP without TCP flags, R5 the protocol, and R9 the offset of the transport header. From that
+// header, R2 gets the first 4 bytes, R1 the 2 bytes at offset 4 (UDP's length), and R4 the 2 bytes at offset
+// 12 (TCP's flags).
 func readIPv4() asm.Instructions {
 	p := load(asm.R1, atIP, asm.DWord) // version, IHL, TOS, length, ID, fragment
 	p[0] = p[0].WithSymbol("ipv4")
@@ -186,8 +189,8 @@ func readIPv6() asm.Instructions {
 		asm.Ja.Label("icmp"))
 }
 
-// readTransport writes the words of protocol and ports. It leaves in R9 the length of the headers of a
-// TCP frame. Only TCP frames may be large.
+// readTransport writes the key's words with the protocol and the ports. It leaves in R9 the length of the
+// headers of a TCP frame. Large frames (GSO) of other protocols go to the worker.
 func readTransport() asm.Instructions {
 	return asm.Instructions{
 		asm.JEq.Imm(asm.R5, packet.ProtoTCP, "tcp").WithSymbol("transport"),
@@ -213,7 +216,7 @@ func readTransport() asm.Instructions {
 	}
 }
 
-// leaveLarge leaves large frames without IP to the worker.
+// leaveLarge returns the instructions for a frame without IP. A large one (GSO) goes to the worker.
 func leaveLarge() asm.Instructions {
 	return asm.Instructions{
 		asm.Ja.Label("search"),
@@ -221,8 +224,8 @@ func leaveLarge() asm.Instructions {
 	}
 }
 
-// search looks the key up under each mask. R0 is the action of the flow. Without a flow,
-// findConnection follows.
+// search looks the key up under each mask. R0 becomes the address of the flow's action. If there is no flow,
+// the filter continues with findConnection.
 func search(m *maps) (p asm.Instructions) {
 	for i := range MaxMasks {
 		first, unused := asm.StoreImm(asm.RFP, atIndex, int64(i), asm.Word), "connection"
@@ -254,8 +257,8 @@ func search(m *maps) (p asm.Instructions) {
 		asm.LoadMem(asm.R1, asm.R0, 8, asm.DWord).WithSymbol("no mask"), asm.JNE.Imm(asm.R1, 0, toWorker)) // paused, see write
 }
 
-// decide writes the verdict if the output takes the frame and its TTL does not end. R9 is the length
-// of the frame, or of the longest segment of a large frame, and later the ifindex of the output.
+// decide writes the verdict, unless the frame is too long for the output or its TTL would become 0. R9 is the
+// length of the frame, or of the longest segment of a large frame, and later the ifindex of the output.
 func (t *Table) decide() asm.Instructions {
 	p := asm.Instructions{
 		asm.StoreMem(asm.RFP, atMasked, asm.R0, asm.DWord).WithSymbol("hit"),
@@ -273,7 +276,7 @@ func (t *Table) decide() asm.Instructions {
 		asm.LoadMem(asm.R9, asm.R0, actionOut, asm.Word),
 		asm.Ja.Label("rewrite"),
 	}
-	outer := asm.Instructions{asm.Ja.Label(toWorker)} // no flow from a tunnel leads into one
+	outer := asm.Instructions{asm.Ja.Label(toWorker)} // flows of an uplink, which come from tunnels, never lead into a tunnel
 	if !t.uplink {
 		outer = encapsulate(&t.maps)
 	}
@@ -303,9 +306,9 @@ func (t *Table) decide() asm.Instructions {
 	)
 }
 
-// ingressProgram executes the verdict that the filter has left: it counts the frame, removes its
-// padding, rewrites it and redirects it. It drops a frame that the kernel has no memory to rewrite. A frame
-// without a verdict gets to the instructions ingressMiss.
+// ingressProgram returns the program that executes the filter's verdict: it counts the frame, removes its
+// padding, rewrites it and redirects it to the output. It drops the frame if the kernel has no memory for the
+// change. For a frame without a verdict, the instructions ingressMiss decide.
 func (t *Table) ingressProgram(ingressMiss asm.Instructions) asm.Instructions {
 	first, last := asm.Instructions{asm.JEq.Imm(asm.R9, 0, "send")}, insertOuter()
 	if t.uplink {
@@ -321,7 +324,8 @@ func (t *Table) ingressProgram(ingressMiss asm.Instructions) asm.Instructions {
 	}, ingressMiss)
 }
 
-// received returns the length of the headers that the ingress program removes, in bytes.
+// received returns the length in bytes of the outer headers that the ingress program removes: 0 unless the
+// table is an uplink's.
 func (t *Table) received() int32 {
 	if t.uplink {
 		return outerLen
@@ -332,7 +336,8 @@ func (t *Table) received() int32 {
 // drop is the label in the ingress program that drops a frame.
 const drop = "drop"
 
-// countFrame makes R6 the context, R8 the verdict, R7 the output and R9 what to rewrite.
+// countFrame adds the frame to the row of its megaflow, and to that of the megaflow that tracked it. It makes
+// R6 the context, R7 the ifindex of the output, R8 the address of the verdict and R9 the Rewrite's bits.
 func countFrame(m *maps) asm.Instructions {
 	const index, frameLen = -4, -16
 	return asm.Instructions{
@@ -359,7 +364,7 @@ func countFrame(m *maps) asm.Instructions {
 		asm.Mov.Reg(asm.R9, asm.R0),
 		asm.FnKtimeGetNs.Call(),
 		asm.StoreMem(asm.R9, rowUsed, asm.R0, asm.DWord),
-		// the megaflow that has tracked the frame
+		// then the row of the megaflow that has tracked the frame
 		asm.LoadMem(asm.R1, asm.R8, verdictFirst, asm.Word), asm.JEq.Imm(asm.R1, 0, "counted"),
 		asm.Mov.Reg(asm.R9, asm.R0),
 		asm.Sub.Imm(asm.R1, 1), asm.StoreMem(asm.RFP, index, asm.R1, asm.Word),
@@ -375,8 +380,8 @@ func countFrame(m *maps) asm.Instructions {
 	}
 }
 
-// trim removes the padding behind the datagram. outerBytes is the length of the outer headers before the
-// frame.
+// trim removes padding after the IP datagram. outerBytes is the length of the outer headers, which are still
+// before the frame.
 func trim(outerBytes int32) asm.Instructions {
 	return asm.Instructions{
 		asm.LoadMem(asm.R2, asm.R8, verdictLen, asm.Word), asm.Add.Imm(asm.R2, outerBytes), asm.LoadMem(asm.R1, asm.R6, skbLen, asm.Word),
@@ -403,14 +408,15 @@ func rewriteAddresses() (p asm.Instructions) {
 	return p
 }
 
-// Offsets of fields of an IP header in a frame.
+// Offsets in a frame of fields of the IPv4 header (TTL, checksum) and of the IPv6 header (hop limit).
 const (
 	ipTTL      = ethernetLen + 8
 	ipChecksum = ethernetLen + 10
 	ipHopLimit = ethernetLen + 7
 )
 
-// decrementTTL decrements the TTL or the hop limit. The filter has made sure that it is larger than 1.
+// decrementTTL decrements the TTL or the hop limit if the verdict asks for it. The filter has made sure that
+// the value is larger than 1.
 func decrementTTL() asm.Instructions {
 	const ttl = -8
 	access := func(offset, length int32) asm.Instructions {
@@ -436,7 +442,7 @@ func decrementTTL() asm.Instructions {
 		asm.Instructions{asm.Ja.Label("tag"), asm.Mov.Imm(asm.R0, 0).WithSymbol("ipv4")},
 		read(ipTTL, 2),
 		asm.Instructions{
-			// R3, R4: TTL and protocol as one word of the header, before and after
+			// R3 and R4 are the header's 16-bit word with TTL and protocol, before and after
 			asm.LoadMem(asm.R3, asm.RFP, ttl, asm.Half), asm.HostTo(asm.BE, asm.R3, asm.Half),
 			asm.Mov.Reg(asm.R4, asm.R3), asm.Sub.Imm(asm.R4, 1<<8),
 			asm.HostTo(asm.BE, asm.R3, asm.Half), asm.HostTo(asm.BE, asm.R4, asm.Half),
@@ -447,8 +453,8 @@ func decrementTTL() asm.Instructions {
 		write(ipTTL))
 }
 
-// rewriteTag removes the frame's tag and inserts one. A new TPID of 0 is that of the removed tag.
-// The tag stays beside the frame, so the length is the same.
+// rewriteTag removes the frame's VLAN tag, inserts one, or does both. A TPID of 0 in the verdict stands for
+// that of the removed tag. The kernel keeps the tag outside the frame, so the frame's length does not change.
 func rewriteTag() asm.Instructions {
 	const tpid = -16
 	return asm.Instructions{

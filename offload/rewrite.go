@@ -9,33 +9,34 @@ import (
 	"weft/packet"
 )
 
-// Rewrite is what the ingress program does to a frame before the output. The zero Rewrite leaves
-// frames as they are. Two equal values do the same.
+// Rewrite is what the ingress program changes in a frame before the output. The zero Rewrite changes
+// nothing. Values that are equal change the same.
 type Rewrite struct {
 	bits     uint32 // rewrite* bits
 	dst, src [6]byte
-	tpid     [2]byte // network byte order; 0: the TPID of the tag that rewritePop removes
-	tci      uint16  // of the tag that rewritePush inserts
+	tpid     [2]byte // TPID of the tag that rewritePush inserts, in network byte order; 0: that of the removed tag
+	tci      uint16  // TCI of the tag that rewritePush inserts
 }
 
 // Bits of Rewrite.bits.
 const (
 	rewriteDst = 1 << iota
 	rewriteSrc
-	rewriteTTL // decrement the TTL; the filter leaves frames whose TTL ends to the worker
+	rewriteTTL // decrement the TTL or hop limit; frames with a TTL of 1 or 0 go to the worker
 	rewritePop // remove the VLAN tag
-	// rewritePush inserts a VLAN tag into a frame that has none, or that rewritePop has left without.
+	// rewritePush inserts a VLAN tag, after rewritePop if both are set.
 	rewritePush
-	// rewriteCE sets the ECN field of the IP header to CE. The filter adds it to a verdict.
+	// rewriteCE sets the ECN field of the IP header to CE. Only the filter sets this bit, in a verdict.
 	rewriteCE
-	// rewriteNAT writes the addresses and ports of the verdict. The filter adds it to a verdict.
+	// rewriteNAT writes the addresses and ports of the verdict. Only the filter sets this bit, in a verdict.
 	rewriteNAT
-	// rewriteTracked is never in a map: the actions begin with tracking, and install makes a stage of them.
+	// rewriteTracked means that the actions begin with tracking, so that install makes the megaflow a stage. It
+	// is never in a map.
 	rewriteTracked
 )
 
-// Plan returns what the programs do for the actions of a megaflow, and their target. It returns
-// false if they do not know the actions: then the megaflow stays with the worker.
+// Plan translates the actions of a megaflow for the programs: into a Rewrite and a Target. known is false if
+// the programs cannot execute the actions. The megaflow then stays with the worker.
 func Plan(actions []flowtable.Action) (r Rewrite, to Target, known bool) {
 	for i := range actions {
 		switch a := &actions[i]; a.Op {
@@ -76,19 +77,19 @@ func Plan(actions []flowtable.Action) (r Rewrite, to Target, known bool) {
 	return Rewrite{}, Target{}, false
 }
 
-// Tracks reports whether the actions of a Plan begin with tracking.
+// Tracks reports whether the actions from which Plan has made r begin with tracking.
 func (r *Rewrite) Tracks() bool { return r.bits&rewriteTracked != 0 }
 
-// Target is where a megaflow sends its frames.
+// Target says where a megaflow sends its frames: to a port, into a tunnel, or back to the look-up.
 type Target struct {
-	Port  uint32 // output port, without a tunnel
+	Port  uint32 // number of the output port, if Encap is nil
 	Encap *Encap // nil: no tunnel
 	// Recirculates is true for a megaflow that only tracks the frames and looks them up again.
 	Recirculates bool
 }
 
-// planTag adds an action on the VLAN tag. It returns false unless the frame's tag is replaced at most
-// once.
+// planTag adds an action on the VLAN tag to r. It returns false if r can no longer express the actions: it
+// can remove at most one tag and then insert at most one.
 func (r *Rewrite) planTag(a *flowtable.Action) bool {
 	former := r.bits & (rewritePop | rewritePush)
 	switch a.Op {
@@ -106,15 +107,15 @@ func (r *Rewrite) planTag(a *flowtable.Action) bool {
 	return former&rewritePush == 0 && (a.U16 == packet.EtherTypeVLAN || a.U16 == packet.EtherTypeSVLAN)
 }
 
-// suits reports whether all frames of a megaflow have a VLAN tag if r removes one, and none if r only
-// inserts one.
+// suits reports whether r fits to all frames of the megaflow with key k and mask "mask": they must have a
+// VLAN tag if r removes one, and none if r only inserts one.
 func (r *Rewrite) suits(k, mask *flowtable.Key) bool {
 	tagged := k[flowtable.WEthSrc]&flowtable.VLANPresent != 0
 	return r.bits&(rewritePop|rewritePush) == 0 ||
 		mask[flowtable.WEthSrc]&flowtable.VLANPresent != 0 && tagged == (r.bits&rewritePop != 0)
 }
 
-// growth returns how many bytes longer a frame becomes, as 16 bits in two's complement.
+// growth returns by how many bytes r makes a frame longer, as 16 bits in two's complement.
 func (r *Rewrite) growth() uint64 {
 	switch r.bits & (rewritePop | rewritePush) {
 	case rewritePop:
