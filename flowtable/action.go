@@ -10,13 +10,12 @@ type Op uint8
 // these constants is part of the layout in shared memory.
 const (
 	OpNone Op = iota
-	// OpOutput sends to datapath port U32.
+	// OpOutput sends the frame to datapath port U32.
 	OpOutput
-	// OpTunnel pushes the outer headers of tunnel template U32 with the VNI in the low half
-	// of U64, sends the frame to the template's uplink, and pops the headers again. The
-	// tunnel's port U16 also counts the frame; 0: none. The upper half of U64 is the largest
-	// length of the inner frame in bytes: a longer frame, or segment of a
-	// large frame, is truncated to it; 0: no limit.
+	// OpTunnel pushes the outer headers of tunnel template U32, sends the frame to the template's
+	// uplink, and pops the headers again. The low half of U64 is the VNI. The tunnel's port U16 also
+	// counts the frame; 0: no port counts it. The upper half of U64 is the largest length of the inner
+	// frame in bytes; 0: no limit. A longer frame, or a longer segment of a large frame, is truncated.
 	OpTunnel
 	// OpDrop ends the list and drops the frame under packet.DropReason U32.
 	OpDrop
@@ -33,8 +32,8 @@ const (
 	// byte first, and update the checksums that cover the address.
 	OpSetIPv4Src
 	OpSetIPv4Dst
-	// OpSetIPv6Src and OpSetIPv6Dst set the IPv6 address: its upper half to U64, its
-	// lower half to U64 of the following OpData action.
+	// OpSetIPv6Src and OpSetIPv6Dst set the IPv6 address. U64 is its upper half. U64 of the
+	// following OpData action is its lower half.
 	OpSetIPv6Src
 	OpSetIPv6Dst
 	OpData
@@ -48,24 +47,24 @@ const (
 	// update the checksum.
 	OpSetTpSrc
 	OpSetTpDst
-	// OpCT tracks the frame's connection in zone U16. U32 has CT* bits. U64 has
-	// ct_mark in its upper half and the mask of ct_mark in its lower half. OpData
-	// actions follow as in CTRequest.
+	// OpCT tracks the frame's connection in ct zone U16. U32 has CT* bits. U64 has ct_mark in its
+	// upper half and the mask of ct_mark in its lower half. OpData actions follow if CTLabel or
+	// CTRange is set. ReadCT decodes them all.
 	OpCT
-	// OpCTClear makes the frame untracked.
+	// OpCTClear sets the frame's ct_* fields to 0, as if no ct action had tracked it.
 	OpCTClear
-	// OpRecirc looks up the frame again with recirc_id U32 and the ct_* fields, and
-	// executes the actions found. Then the list continues with the frame as it was
+	// OpRecirc looks up the frame again with recirc_id U32 and the ct_* fields, and executes the
+	// actions of the megaflow that it finds. Then the list continues with the frame as it was
 	// before OpRecirc.
 	OpRecirc
 	// OpMeter counts the frame against the rate of meter U32 (below MaxMeters). It changes
 	// nothing for a frame within the rate. For a frame beyond the rate, there are three cases:
 	//   - U16 is not 0: OpMeter raises the drop precedence in the frame's DSCP by U16.
 	//   - U16 is 0, U64 is not 0: OpMeter drops the frame with packet.DropReason U64.
-	//   - Both are 0: the worker skips the next OpController of the frame's actions.
+	//   - U16 and U64 are 0: the worker skips the next OpController of the frame's actions.
 	OpMeter
-	// OpSetARP* set a field of ARP to U32, or to the low 48 bits of U64 for hardware
-	// addresses.
+	// OpSetARPOp, OpSetARPSpa and OpSetARPTpa set a field of ARP to U32. OpSetARPSha and
+	// OpSetARPTha set a hardware address to the low 48 bits of U64.
 	OpSetARPOp
 	OpSetARPSpa
 	OpSetARPTpa
@@ -75,21 +74,21 @@ const (
 	// U32.
 	OpSetICMPType
 	OpSetICMPCode
-	// OpSetNDTarget sets the target address of neighbour discovery; operands as in
-	// OpSetIPv6Src. OpSetNDSll and OpSetNDTll set the source and target link-layer
+	// OpSetNDTarget sets the target address of neighbour discovery. It has the address as
+	// OpSetIPv6Src has it. OpSetNDSll and OpSetNDTll set the source and target link-layer
 	// address option to the low 48 bits of U64, if the frame has the option.
 	OpSetNDTarget
 	OpSetNDSll
 	OpSetNDTll
 	// OpSetIPv6Label sets the IPv6 flow label to the low 20 bits of U32.
 	OpSetIPv6Label
-	// OpController copies the frame's first U32 bytes to the capture ring, for the
-	// controller. U64 is a number that the copy carries.
+	// OpController copies the frame's first U32 bytes to the capture ring, for the OpenFlow
+	// controller. U64 is a number that control reads with the copy.
 	OpController
-	// OpAnswer answers an ARP request or a neighbour solicitation on its input port
-	// with the MAC address in the low 48 bits of U64.
+	// OpAnswer answers an ARP request or a neighbour solicitation. The answer has the MAC address
+	// in the low 48 bits of U64 and leaves through the input port.
 	OpAnswer
-	// OpPushMPLS inserts the label stack entry U32 behind the VLAN tags and sets the
+	// OpPushMPLS inserts the label stack entry U32 after the VLAN tags and sets the
 	// EtherType to U16. OpPopMPLS removes the outermost label stack entry, if any, and sets
 	// the EtherType to U16.
 	OpPushMPLS
@@ -98,28 +97,28 @@ const (
 	// OpPopPBB removes everything before the inner Ethernet header, if the frame has one.
 	OpPushPBB
 	OpPopPBB
-	// OpSetShim sets the label stack entry or the I-TAG to U32, if the frame has one.
+	// OpSetShim sets the outermost label stack entry or the I-TAG to U32, if the frame has one.
 	OpSetShim
 	// OpSetNDReserved sets the reserved word of neighbour discovery to U32.
 	OpSetNDReserved
-	// OpSetNDOptionsType sets the type of the first option with a link-layer address to
-	// U32, if the frame has such an option.
+	// OpSetNDOptionsType sets the type of the first neighbour discovery option that carries a
+	// link-layer address to U32, if the frame has such an option.
 	OpSetNDOptionsType
-	// OpTunOptions sets the raw Geneve options of the OpTunnel actions behind it. U16 is the
-	// length in bytes: a multiple of 4, at most MaxTunOptions; 0: none. OpData actions follow
-	// with 8 bytes each in U64, the first byte in the most significant bits. The last one is
-	// padded with zeros. Tunnels of other kinds ignore the options. A list begins without
-	// options.
+	// OpTunOptions sets the raw Geneve options for the OpTunnel actions after it in the list. U16 is
+	// their length in bytes: a multiple of 4, at most MaxTunOptions; 0: no options. OpData actions
+	// follow with 8 bytes each in U64, the first byte in the most significant bits. The last one is
+	// padded with zeros. Tunnels of other kinds ignore the options. Before the first OpTunOptions
+	// of a list there are no options.
 	OpTunOptions
-	// OpTunMeta sets the group policy and the flags of the OpTunnel actions behind it to U64,
-	// in the layout of the key's word WTunMeta. A tunnel ignores the fields that its header
-	// does not have. A list begins with 0.
+	// OpTunMeta sets the group policy and the flags for the OpTunnel actions after it in the list to
+	// U64, in the layout of the key's word WTunMeta. A tunnel ignores the fields that its header
+	// does not have. Before the first OpTunMeta of a list they are 0.
 	OpTunMeta
-	// OpOutputTruncated sends the frame's first U64 bytes to datapath port U32. The
-	// actions behind it see the whole frame.
+	// OpOutputTruncated sends the frame's first U64 bytes to datapath port U32. Later actions
+	// of the list see the whole frame.
 	OpOutputTruncated
-	// OpLonger precedes two OpRecirc. If the frame, or a segment of a large frame, has more
-	// than U32 bytes, it executes the first one, otherwise the second one.
+	// OpLonger stands before two OpRecirc actions and executes one of them: the first if the frame,
+	// or a segment of a large frame, has more than U32 bytes, otherwise the second.
 	OpLonger
 	// OpEncapMPLS prepends an Ethernet header with EtherType U16 and addresses 0, and the
 	// label stack entry U32.
@@ -127,18 +126,20 @@ const (
 	// OpDecapMPLS removes the outer Ethernet header, its VLAN tags and the outermost label
 	// stack entry. It does nothing if the frame has no entry.
 	OpDecapMPLS
-	// OpQueue precedes an output to port U16. Frames that exceed the rate of meter U32 skip
+	// OpQueue stands before an output to port U16. Frames that exceed the rate of meter U32 skip
 	// this output. The port counts them as packet.DropQueue.
 	OpQueue
-	// OpEncapNSH prepends an Ethernet header with addresses 0, and a network service header with
-	// the fields U64 (packet.NSHFields). OpPushNSH inserts the latter behind the Ethernet header.
+	// OpEncapNSH prepends an Ethernet header with addresses 0, and a network service header (NSH)
+	// with the fields U64 (packet.NSHFields). OpPushNSH inserts only the NSH, after the Ethernet
+	// header.
 	OpEncapNSH
 	OpPushNSH
 	// OpDecapNSH removes the outer Ethernet header, its VLAN tags and the NSH. OpPopNSH removes
 	// the NSH and sets the EtherType to U16. They do nothing if the frame has no NSH.
 	OpDecapNSH
 	OpPopNSH
-	// OpSetNSH* set a field of the NSH to U32, if the frame has the field.
+	// The operations OpSetNSHFlags to OpSetNSHC4 set one field of the NSH to U32, if the frame has
+	// the field.
 	OpSetNSHFlags
 	OpSetNSHTTL
 	OpSetNSHSPI
@@ -147,11 +148,11 @@ const (
 	OpSetNSHC2
 	OpSetNSHC3
 	OpSetNSHC4
-	// OpObserve gives the next OpSample its observation: the domain in the upper half of U64, the point in
-	// the lower half.
+	// OpObserve sets the observation domain (upper half of U64) and the observation point (lower half) that
+	// the next OpSample reports (IPFIX).
 	OpObserve
-	// OpSample copies the first U16 bytes of some frames to the capture ring, for an exporter of samples.
-	// A frame is chosen with probability U32 of 2^32-1. U64 is the word of a SampleTag.
+	// OpSample copies the first U16 bytes of randomly chosen frames to the capture ring, for an IPFIX or
+	// sFlow exporter. A frame is chosen with the probability U32/(2^32-1). U64 is SampleTag.Word.
 	OpSample
 )
 
@@ -164,9 +165,9 @@ type Action struct {
 	U64 uint64
 }
 
-// MaxMeters is the number of token buckets that OpMeter and OpQueue can name. The first
-// MaxBands belong to the bands of OpenFlow's meters. The MaxPortBuckets behind them belong to
-// queues and policing of ports.
+// MaxMeters is the number of token buckets that OpMeter and OpQueue can name. The first MaxBands
+// are for the bands of OpenFlow's meters. The other MaxPortBuckets are for the queues and the
+// policing of ports.
 const (
 	MaxBands       = 4096
 	MaxPortBuckets = 1024

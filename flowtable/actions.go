@@ -4,9 +4,9 @@ package flowtable
 
 import "math/bits"
 
-// This file has the action store. It stores each different action list once, with a use
-// count, so that flows with equal lists share cache lines. Each list is in one block.
-// Block sizes are powers of two, which a buddy allocator manages.
+// This file has the action store. It stores each different action list once, with a reference
+// count, so that megaflows with equal lists share cache lines. Each list is in one block. The
+// block sizes are powers of two, and a buddy allocator manages the blocks.
 
 const (
 	// blockActions is the number of actions in the smallest block, which fills one
@@ -18,11 +18,12 @@ const (
 
 var _ = [1]struct{}{}[blockActions<<maxOrder-MaxActions]
 
-// actionBlock describes the block with the same index in the action store.
+// actionBlock describes one block of the action store. A block of several units of blockActions
+// actions uses only the actionBlock of its first unit.
 type actionBlock struct {
 	// next and prev link free blocks of one order: 1 + the block index; 0: none.
 	next, prev uint32
-	refs       uint32 // number of flows with this list; 0: the block holds no list
+	refs       uint32 // number of megaflows with this list; 0: the block holds no list
 	length     uint32 // length of the list in actions
 	hash       uint32
 	order      uint8
@@ -30,8 +31,8 @@ type actionBlock struct {
 	_          [2]byte
 }
 
-// ActionRef is the index of a list's first action in the action store; 0: the empty
-// list. Blocks are aligned, so the two lowest bits of the index are free for refOne or
+// ActionRef refers to a list in the action store. It is the index of the list's first action; 0: the
+// empty list. Blocks are aligned, so the two lowest bits of the index are free for refOne or
 // refMany.
 type ActionRef uint32
 
@@ -61,7 +62,7 @@ func newActionStore(m *Memory, seed uint64) actionStore {
 	return s
 }
 
-// list returns the list of r, in place.
+// list returns the list to which r refers, without copying.
 func (s *actionStore) list(r ActionRef) []Action {
 	if r == 0 {
 		return nil
@@ -78,8 +79,8 @@ func refer(block uint32, n int) ActionRef {
 	return ActionRef(block*blockActions | refMany)
 }
 
-// acquire returns the reference of an action list and increments its use count. It
-// stores the list if it is new. It returns false if the store is full.
+// acquire returns a reference to this action list and increments the list's reference count. It
+// stores the list if it is new. ok is false if the store is full.
 func (s *actionStore) acquire(list []Action) (r ActionRef, ok bool) {
 	if len(list) == 0 {
 		return 0, true
@@ -100,7 +101,8 @@ func (s *actionStore) acquire(list []Action) (r ActionRef, ok bool) {
 	return refer(block, len(list)), true
 }
 
-// release decrements a list's use count and frees the block of an unused list.
+// release decrements the reference count of a list. It frees the list's block if no megaflow has the
+// list any more.
 func (s *actionStore) release(r ActionRef) {
 	if r == 0 {
 		return

@@ -2,8 +2,8 @@
 
 package flowtable
 
-// Agrees reports whether slot still has the megaflow of this generation, and whether
-// the megaflow matches key k. It ignores the key bits that are set in ignoredBits.
+// Agrees reports whether slot still has the megaflow with this generation and this megaflow
+// matches key k. It does not compare the key bits that are set in ignoredBits.
 func (c *Cache) Agrees(slot, generation uint32, k, ignoredBits *Key) bool {
 	if slot >= uint32(len(c.m.Flows)) || generation&1 == 0 || c.m.Flows[slot].Generation != generation {
 		return false
@@ -17,6 +17,6 @@ func (c *Cache) Agrees(slot, generation uint32, k, ignoredBits *Key) bool {
 	return diff == 0
 }
 
-// MaskOf returns the mask of an installed slot without copying. It is valid until the
+// MaskOf returns the mask of the megaflow in a slot without copying. The mask is valid until the
 // next Install or Remove.
 func (c *Cache) MaskOf(slot uint32) *Key { return &c.m.masks[c.m.rows[slot].mask].key }

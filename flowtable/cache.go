@@ -17,40 +17,40 @@ type Cache struct {
 	// Exact-match cache, private to the worker.
 	buckets []bucket
 	exact   []exactEntry
-	union   Key    // bits that any mask has
-	groups  uint32 // set of word groups that have a bit in union (the union of all masks)
+	union   Key    // union of all masks: bits that at least one mask has
+	groups  uint32 // set of word groups that have a bit in the union
 	// groupIndexes has the indexes of the key words that belong to a word group and have a
-	// bit in union.
+	// bit in the union.
 	groupIndexes [KeyWords - baseWords]uint8
-	groupCount   int // number of used elements of groupIndexes
-	// unionNumber counts the changes of union. It is never 0. An entry with another number
-	// is invalid, because its words have the bits of another union.
+	groupCount   int // number of indexes in groupIndexes
+	// unionNumber counts the changes of the union. It is never 0. An entry with another number
+	// is invalid, because its words were masked with another union.
 	unionNumber  uint32
 	unionStale   bool // a mask was removed after union was computed
 	bucketWrap   uint32
-	bucketsFirst uint32 // number of following batches that read buckets before entries
+	bucketsFirst uint32 // number of batches to come whose look-ups read buckets before entries
 	victim       uint32
 	seeds        seeds
 	groupSeeds   [groupEnd][4]uint64 // index: group
 
 	// Megaflows.
-	index     GrowingIndex // megaflows by masked key
+	index     GrowingIndex // finds megaflows by the hash of mask and masked key
 	order     []uint32     // indexes of the used masks in search order
 	maskSeeds []uint64
-	searched  uint32 // number of frames searched since the last sort
+	searched  uint32 // number of frames searched among the megaflows since the masks were last sorted
 	store     actionStore
 
-	// The batch that is looked up.
+	// State of the batch that Lookup works on.
 	digests    [packet.BatchSize]digest // index: frame
 	groupWords [packet.BatchSize]exactMore
 	hashes     [packet.BatchSize]uint32 // hash of each frame's key under the current mask
-	frames     [packet.BatchSize]uint8  // frames that are live and no repeats
-	homes      [packet.BatchSize]uint32 // position (bucket or index) for each frame in frames
+	frames     [packet.BatchSize]uint8  // frames that need a look-up: not dropped, and with another key than the frame before
+	homes      [packet.BatchSize]uint32 // bucket or index position at which the search begins; parallel to frames
 	repeats    [packet.BatchSize]repeat // frames that have the same key as the frame before them
-	entries    [packet.BatchSize]uint32 // index as frames: the entry to compare
-	slots      [packet.BatchSize]uint32 // index as frames: the megaflow in that entry
-	expects    [packet.BatchSize]uint32 // index as frames: the generation in that entry
-	missed     [packet.BatchSize]uint8  // frames without an entry
+	entries    [packet.BatchSize]uint32 // the entry to compare; parallel to frames
+	slots      [packet.BatchSize]uint32 // slot of the megaflow in that entry; parallel to frames
+	expects    [packet.BatchSize]uint32 // generation in that entry; parallel to frames
+	missed     [packet.BatchSize]uint8  // frames without an entry in the exact-match cache
 }
 
 // InstallResult is the outcome of an Install.
@@ -59,28 +59,28 @@ type InstallResult uint8
 // Results of Install.
 const (
 	Installed InstallResult = iota
-	// InstallBadSlot: the slot number is beyond Sizes.Megaflows.
+	// InstallBadSlot means that the slot number is not below Sizes.Megaflows.
 	InstallBadSlot
-	// InstallSlotInUse: the slot already has a megaflow. Remove it first.
+	// InstallSlotInUse means that the slot already has a megaflow, which must be removed first.
 	InstallSlotInUse
-	// InstallTooManyActions: the megaflow has more than MaxActions actions.
+	// InstallTooManyActions means that the megaflow has more than MaxActions actions.
 	InstallTooManyActions
-	// InstallMasksFull: Sizes.Masks different masks are already in use.
+	// InstallMasksFull means that the mask is new and Sizes.Masks masks are already in use.
 	InstallMasksFull
-	// InstallActionsFull: the action store has no room for the list.
+	// InstallActionsFull means that the action store has no block for the list.
 	InstallActionsFull
 )
 
 // LookupCounts has the counters that Lookup increments.
 type LookupCounts struct {
-	ExactHits     uint64 // frames found in the exact-match cache, including repeated keys
+	ExactHits     uint64 // frames found in the exact-match cache, or with the same key as the frame before
 	MegaflowHits  uint64 // frames found among the megaflows
 	Misses        uint64 // frames without a megaflow
-	MasksSearched uint64 // number of masks tried
+	MasksSearched uint64 // number of masks tried, summed over all frames
 }
 
-// Reserve allocates the private memory of several caches of these sizes in advance.
-// Without Reserve, this allocation is the slowest part of NewCache.
+// Reserve allocates in advance the private memory that several calls of NewCache will use. Without
+// Reserve, this allocation is the slowest part of NewCache.
 func Reserve(sizes Sizes, caches int) {
 	for range caches {
 		shm.Reserve[bucket](sizes.Exact / bucketEntries)
@@ -88,8 +88,8 @@ func Reserve(sizes Sizes, caches int) {
 	}
 }
 
-// NewCache returns an empty cache over m. It clears m if m was used before. seed must
-// be random, so that no sender can choose keys that collide.
+// NewCache returns an empty cache whose megaflows are in m. It clears m if m was used before. seed
+// must be random, so that no sender can choose keys whose hashes collide.
 func NewCache(m Memory, seed uint64) *Cache {
 	m.empty()
 	c := &Cache{
@@ -111,8 +111,9 @@ func NewCache(m Memory, seed uint64) *Cache {
 	return c
 }
 
-// Install installs a megaflow in a free slot and clears the slot's statistics. Key
-// bits outside the mask are ignored. Overlapping megaflows must have equal actions.
+// Install installs a megaflow in a free slot and clears the slot's statistics. It copies key, mask
+// and actions. Key bits outside the mask are ignored. Two megaflows that match the same frame must
+// have equal actions.
 func (c *Cache) Install(slot uint32, key, mask *Key, actions []Action) InstallResult {
 	if int(slot) >= len(c.m.Flows) {
 		return InstallBadSlot
@@ -143,7 +144,7 @@ func (c *Cache) Install(slot uint32, key, mask *Key, actions []Action) InstallRe
 	return Installed
 }
 
-// Remove removes the megaflow of slot. It reports false if the slot has no megaflow.
+// Remove removes the megaflow in a slot. It returns false if the slot has no megaflow.
 // The statistics stay readable until the slot is used again.
 func (c *Cache) Remove(slot uint32) bool {
 	if int(slot) >= len(c.m.Flows) || c.m.Flows[slot].Generation&1 == 0 {
@@ -157,8 +158,8 @@ func (c *Cache) Remove(slot uint32) bool {
 	return true
 }
 
-// Lookup finds the megaflow of each frame i in the set live, and writes its slot, or
-// NoSlot, to slots[i]. The caller updates the statistics of the flows.
+// Lookup finds the megaflow that matches keys[i], for each frame i in the set live, and writes its
+// slot, or NoSlot, to slots[i]. It counts in n. The caller updates the statistics of the megaflows.
 func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, slots *[packet.BatchSize]uint32, n *LookupCounts) {
 	count, repeated := uint(0), uint(0)
 	var x exactLookup
@@ -204,15 +205,14 @@ func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, slots *[packet.
 	}
 }
 
-// repeat is a frame with the key of an earlier frame of the batch.
+// repeat is a frame with the same key as an earlier frame, the "original", of the batch.
 type repeat struct{ frame, original uint8 }
 
-// Flows returns the statistics of all slots without copying. The index is the slot.
+// Flows returns the Flow of each slot, which has its statistics, without copying. The index is the slot.
 func (c *Cache) Flows() []Flow { return c.m.Flows }
 
-// Only returns the action of megaflow f if the megaflow has exactly one action,
-// otherwise nil. It does not copy the action; the result is valid until the next
-// Install or Remove.
+// Only returns the action of megaflow f if f has exactly one action. Otherwise it returns nil. It does not
+// copy the action; the result is valid until the next Install or Remove.
 func (c *Cache) Only(f *Flow) *Action {
 	at := f.Actions.index()
 	if f.Actions&refOne == 0 || at >= uint32(len(c.m.actions)) {
@@ -221,10 +221,10 @@ func (c *Cache) Only(f *Flow) *Action {
 	return &c.m.actions[at]
 }
 
-// Flow returns the statistics of an installed slot without copying.
+// Flow returns the Flow of one slot, which has its statistics, without copying.
 func (c *Cache) Flow(slot uint32) *Flow { return &c.m.Flows[slot] }
 
-// Actions returns the action list of an installed slot without copying. It is valid
+// Actions returns the action list of the megaflow in a slot without copying. The list is valid
 // until the next Install or Remove.
 func (c *Cache) Actions(slot uint32) []Action {
 	return c.store.list(c.m.Flows[slot].Actions)

@@ -9,15 +9,15 @@ import (
 	"weft/packet"
 )
 
-// The exact-match cache maps a key to a megaflow. It ignores key bits that are in no
-// installed mask. The cache is set-associative. A bucket is one word with the
-// signatures of its entries. The hash of a key chooses a bucket and one entry of the
-// bucket, the key's likely entry. Most keys are in their likely entries; finding them
-// reads one cache line. Finding any other key also reads a cache line of the small table
-// of buckets.
+// The exact-match cache maps a key to a megaflow. It ignores key bits that are in no installed mask.
+// The cache is set-associative: the hash of a key chooses a bucket of bucketEntries entries, and the
+// key may be in any of them. The bucket itself is one word with the signatures (8 bits of the hash) of
+// its entries. The hash also chooses one entry of the bucket, the key's likely entry. Most keys are in
+// their likely entries, and a look-up of such a key reads one cache line. A look-up of any other key
+// also reads a cache line of the small table of buckets.
 //
-// An entry has the generation of the megaflow's slot, so removing a megaflow
-// invalidates its entries. A change of the union of all masks empties the cache.
+// An entry has the generation of the megaflow's slot, so the removal of a megaflow invalidates its
+// entries. A change of the union of all masks empties the cache.
 
 // bucketEntries is the number of entries in a bucket.
 const bucketEntries = 8
@@ -25,18 +25,18 @@ const bucketEntries = 8
 // bucket has an 8-bit signature for each of its entries; 0: a free entry.
 type bucket uint64
 
-// baseWords is the number of words (WPort to WIPv4) in every entry. Further words are
-// in groups, which an entry stores only if the key needs them.
+// baseWords is the number of key words that every entry stores: WPort to WIPv4, the base words. The
+// other words belong to groups. An entry stores a group only if one of its words is not 0.
 const baseWords = WIPv4 + 1
 
-// Groups of words.
+// Groups of key words, one bit each.
 const (
 	groupIPv6    = 1 << iota // ipv6_src and ipv6_dst
 	groupTun                 // tun_id, tun_src and tun_dst
 	groupTunIPv6             // tun_ipv6_src and tun_ipv6_dst
 	groupARP                 // words of ARP and neighbour discovery
 	groupCT                  // WCT, WCTPorts and WCTLabel
-	groupCTAddr              // ct addresses
+	groupCTAddr              // WCTSrc and WCTDst
 	groupND                  // WND
 	groupTunOpts             // WTunOpts and WTunMeta
 	groupEnd                 // above the last group
@@ -45,45 +45,45 @@ const (
 // exactEntry fills one cache line.
 type exactEntry struct {
 	words [baseWords]uint64
-	flow  uint64 // megaflow: slot in the low 32 bits, generation in the high 32 bits
+	flow  uint64 // the key's megaflow: slot in the low 32 bits, generation in the high 32 bits
 	form  form   // 0: never written
 }
 
-// form says which words a key has, and under which union of masks. From the high bits to the
-// low: Cache.unionNumber (32 bits), number of words in its exactMore (16), groups of these
-// words (16). An entry has the form of its key.
+// form says which groups of words are stored for a key, and under which union of masks. It consists of
+// Cache.unionNumber (high 32 bits), the number of words in the key's exactMore (16 bits), and the set of
+// groups of these words (low 16 bits). Entry and key must have the same form to be equal.
 type form uint64
 
-// The build fails unless a set of groups fits into the 16 bits that a form has for it.
+// The build fails here if a set of groups does not fit into the low 16 bits of a form.
 const _ = uint(1<<16 - groupEnd)
 
-// moreWords is the number of words in the key's exactMore.
+// moreWords returns the number of used words in the key's exactMore.
 func (f form) moreWords() uint32 { return uint32(f) >> 16 }
 
-// exactMore has the words of an entry's groups, in ascending order of the groups.
+// exactMore has the words of the groups that are stored for a key, in the order in which digestGroups
+// adds them.
 type exactMore [32]uint64
 
-// The build fails unless the words of all groups fit into an exactMore.
+// The build fails here if the words of all groups do not fit into an exactMore.
 const _ = uint(len(exactMore{}) - (KeyWords - baseWords))
 
-// digest is the hash and the form of a key.
+// digest is the hash and the form of a key, both under the union of all masks.
 type digest struct {
 	hash uint64
 	form form
 }
 
-// signature returns the digest's 8-bit signature for a bucket. It is never 0.
+// signature returns the 8 bits of the hash that a bucket stores for the key. It is never 0.
 func (d *digest) signature() uint64 { return max(d.hash>>56, 1) }
 
-// way returns the entry of a bucket at which the search for a free entry begins. A
-// look-up reads this entry first. The search begins at different entries, so that the
-// entries of half-empty buckets use all sets of the processor's caches. If every search
-// began at entry 0, most entries in use would share an eighth of these sets, because a
-// bucket's entries take eight cache lines.
+// way returns the index, within the bucket, of the key's likely entry. The method enter begins its search
+// for a free entry there, and a look-up reads this entry first. It depends on the hash, so that the
+// entries of half-empty buckets use all sets of the processor's caches. If every search began at entry 0,
+// most entries in use would share an eighth of these sets, because a bucket's entries take eight
+// cache lines.
 func (d *digest) way() uint32 { return uint32(d.hash>>48) % bucketEntries }
 
-// digest hashes the key under the union of all masks, and collects the words of the
-// key's groups.
+// digest sets d to the digest of key k, and copies the words of the key's groups to words.
 func (c *Cache) digest(k *Key, d *digest, words *exactMore) {
 	acc := c.foldWords(k, WPort) ^ c.foldWords(k, WEthSrc) ^ c.foldWords(k, WL4)
 	d.form = form(c.unionNumber) << 32
@@ -93,14 +93,13 @@ func (c *Cache) digest(k *Key, d *digest, words *exactMore) {
 	d.hash = c.seeds.finish(acc)
 }
 
-// foldWords hashes the words w and w+1 of key k under the union of all masks. Both are below baseWords:
-// every entry of the cache stores them.
+// foldWords hashes the words w and w+1 of key k under the union of all masks. Both must be base words.
 func (c *Cache) foldWords(k *Key, w int) uint64 {
 	return fold(k[w]&c.union[w]^c.seeds[w], k[w+1]&c.union[w+1]^c.seeds[w+1])
 }
 
-// equalUnderMasks reports whether two keys are equal under the union of all masks. The caller has already
-// compared the first baseWords words.
+// equalUnderMasks reports whether the keys k and o are equal under the union of all masks. The caller has
+// already compared their base words.
 func (c *Cache) equalUnderMasks(k, o *Key) bool {
 	diff := uint64(0)
 	for _, at := range c.groupIndexes[:c.groupCount] {
@@ -109,7 +108,7 @@ func (c *Cache) equalUnderMasks(k, o *Key) bool {
 	return diff == 0
 }
 
-// digestGroups adds all word groups of the key that are not zero to digest d. It
+// digestGroups adds each group of the key with a word that is not 0 to the form in d and to words. It
 // considers only bits in the union of all masks. It returns the hash of these groups.
 func (c *Cache) digestGroups(k *Key, d *digest, words *exactMore) (acc uint64) {
 	u := &c.union
@@ -143,7 +142,7 @@ func (c *Cache) digestGroups(k *Key, d *digest, words *exactMore) (acc uint64) {
 	if c.groups&groupND != 0 {
 		if a := k[WND] & u[WND]; a != 0 {
 			j := d.form.moreWords() & 31
-			words[j], words[(j+1)&31] = a, 0 // the words of an entry are compared in pairs
+			words[j], words[(j+1)&31] = a, 0 // a second word, because the words of an entry are compared in pairs
 			d.form += 2<<16 | groupND
 			acc ^= fold(a^c.seeds[WND], c.seeds[KeyWords])
 		}
@@ -160,7 +159,7 @@ func (c *Cache) digestGroups(k *Key, d *digest, words *exactMore) (acc uint64) {
 	return acc
 }
 
-// group4 adds a group of four words to digest d, unless all words are 0. It returns the
+// group4 adds a group of four words to the form in d and to words, unless all four are 0. It returns the
 // hash of the group.
 func (c *Cache) group4(d *digest, words *exactMore, group uint32, w0, w1, w2, w3 uint64) uint64 {
 	if w0|w1|w2|w3 == 0 {
@@ -173,13 +172,12 @@ func (c *Cache) group4(d *digest, words *exactMore, group uint32, w0, w1, w2, w3
 	return fold(w0^s[0], w1^s[1]) ^ fold(w2^s[2], w3^s[3])
 }
 
-// exactLookup is the progress of a batch in the exact-match cache. With many flows,
-// each frame needs two cache lines from memory: an entry and a megaflow. The batch
-// therefore advances in strides (groups of frames): the core works on one stride while
-// the cache lines of other strides arrive.
+// exactLookup is the progress of a batch in the exact-match cache. With many flows, each frame needs two
+// cache lines from memory: an entry and a megaflow. The batch is therefore divided into strides (groups of
+// frames). The core works on one stride while the cache lines of other strides arrive.
 type exactLookup struct {
-	prefetched uint // number of frames whose first line was prefetched
-	chosen     uint // number of frames whose entry is known
+	prefetched uint // number of frames whose first cache line was prefetched
+	chosen     uint // number of frames whose entry to compare is known
 	compared   uint // number of frames that were compared with their entry
 }
 
@@ -189,22 +187,22 @@ type exactLookup struct {
 // 62.6 ns with stride 8, and 69.8 ns without strides.
 const stride = 12
 
-// likely returns the entry in which a key with digest d is stored unless another key took
-// it first. In a cache of 262,144 entries, 96 % of 20,000 flows are in their likely entries,
+// likely returns the index of the likely entry of a key with digest d: the key is there unless another key
+// took the entry first. In a cache of 262,144 entries, 96 % of 20,000 flows are in their likely entries,
 // and 83 % of 100,000 flows.
 func (c *Cache) likely(d *digest) uint32 {
 	return uint32(d.hash)&c.bucketWrap*bucketEntries + d.way()
 }
 
-// bucketBatches is the number of batches for which look-ups read buckets before entries,
-// after a batch in which more than a fifth of the frames were not in their likely entries.
-// Such batches are common from 100,000 flows on.
+// bucketBatches is the number of batches whose look-ups read buckets before entries, after a batch in which
+// more than a fifth of the frames were not found in their likely entries. Such batches are common from
+// 100,000 flows on.
 const bucketBatches = 64
 
-// advance prefetches cache lines of the next frames, and advances earlier frames by one
-// step. Usually it prefetches the likely entries, and compares them in the next step. If
-// bucketsFirst is not 0, it prefetches buckets, then the entries that they name, and then
-// compares, one step after the other.
+// advance begins the look-up of the next frames, up to number end, and takes earlier frames one step further.
+// Usually there are two steps for a frame: prefetch its likely entry, then compare the entry. If
+// bucketsFirst is not 0, there are three: prefetch its bucket, prefetch the entry with its signature, then
+// compare the entry.
 func (c *Cache) advance(x *exactLookup, keys *[packet.BatchSize]Key, end uint) {
 	from, chosen := x.prefetched, x.chosen
 	x.prefetched, x.chosen = end, from
@@ -219,9 +217,9 @@ func (c *Cache) advance(x *exactLookup, keys *[packet.BatchSize]Key, end uint) {
 	c.compare(x, keys, chosen)
 }
 
-// choose searches the buckets of frames for the frames' signatures, and stores the entries
-// to compare in c.entries. A frame whose bucket lacks its signature gets entry 0, which
-// compare rejects.
+// choose searches the bucket of each frame, from number "from" to end-1, for the frame's signature. It stores
+// the entry to compare in c.entries. A frame whose bucket does not have its signature gets entry 0, which
+// has another key, so compare rejects it.
 func (c *Cache) choose(from, end uint) {
 	for m := from; m < end; m++ {
 		i, number, entry := c.frames[m%packet.BatchSize], c.homes[m%packet.BatchSize], uint32(0)
@@ -232,8 +230,8 @@ func (c *Cache) choose(from, end uint) {
 	}
 }
 
-// compare compares the chosen entries of frames with the frames' keys. For equal keys it
-// prefetches the megaflow.
+// compare compares the keys of the next frames, up to number end, with their entries in c.entries. It writes
+// the results to c.slots and c.expects, and prefetches the megaflows that it found.
 func (c *Cache) compare(x *exactLookup, keys *[packet.BatchSize]Key, end uint) {
 	from := x.compared
 	if x.compared = end; from >= end || end > packet.BatchSize {
@@ -251,8 +249,9 @@ func (c *Cache) compare(x *exactLookup, keys *[packet.BatchSize]Key, end uint) {
 	}
 }
 
-// compareBase compares the forms and the base words. It writes the slot and the generation of
-// each entry to c.slots and c.expects, or NoSlot and 0 if the entry has another key.
+// compareBase compares the forms and the base words (WPort to WIPv4) of frames and their entries. If they are
+// equal, it writes the slot and the generation of the entry's megaflow to c.slots and c.expects, otherwise
+// NoSlot and 0.
 func (c *Cache) compareBase(keys *[packet.BatchSize]Key, from, end uint) {
 	exact, u := c.exact, &c.union
 	for m := from; m < end; m++ {
@@ -266,8 +265,8 @@ func (c *Cache) compareBase(keys *[packet.BatchSize]Key, from, end uint) {
 	}
 }
 
-// compareMore compares the words of groups. It writes NoSlot to c.slots for an entry whose
-// words differ.
+// compareMore compares the words that are not base words, in groups, of frames and their entries. If they
+// differ, it writes NoSlot to c.slots.
 func (c *Cache) compareMore(from, end uint) {
 	for m := from; m < end; m++ {
 		i := c.frames[m%packet.BatchSize] % packet.BatchSize
@@ -277,8 +276,8 @@ func (c *Cache) compareMore(from, end uint) {
 	}
 }
 
-// endExact finishes the lookup of a batch of count frames, and writes the found slots
-// to slots. It returns the number of frames that were not found, which are listed in
+// endExact finishes the look-up of a batch of count frames in the exact-match cache, and writes the slots of
+// their megaflows to slots. It returns the number of frames that were not found, which are in
 // c.missed.
 func (c *Cache) endExact(x *exactLookup, keys *[packet.BatchSize]Key, count uint, slots *[packet.BatchSize]uint32) uint {
 	if count <= fewLookups {
@@ -308,8 +307,8 @@ func (c *Cache) endExact(x *exactLookup, keys *[packet.BatchSize]Key, count uint
 	return c.probeAll(keys, c.missed[:others], slots)
 }
 
-// probeAll searches all entries of the buckets of the frames in list. It returns the
-// number of frames without an entry, and lists them in c.missed. list may be a part of
+// probeAll calls probe for each frame in "list", which searches all entries of the frame's bucket. It returns
+// the number of frames without an entry, which it writes to c.missed. "list" may be a part of
 // c.missed.
 func (c *Cache) probeAll(keys *[packet.BatchSize]Key, list []uint8, slots *[packet.BatchSize]uint32) (missed uint) {
 	if len(list) > fewLookups {
@@ -327,8 +326,7 @@ func (c *Cache) probeAll(keys *[packet.BatchSize]Key, list []uint8, slots *[pack
 	return missed
 }
 
-// fetchBuckets prefetches the cache lines that the method probe will read for a list of
-// frames.
+// fetchBuckets prefetches the cache lines that the method probe will read for the frames in "list".
 func (c *Cache) fetchBuckets(list []uint8) {
 	for at, i := range list {
 		c.homes[at%packet.BatchSize] = uint32(c.digests[i%packet.BatchSize].hash) & c.bucketWrap
@@ -345,13 +343,12 @@ func (c *Cache) fetchBuckets(list []uint8) {
 	cpu.Prefetch(&c.exact[0], c.slots[:found])
 }
 
-// fewLookups is the largest number of frames for which prefetching costs more than it
-// saves.
+// fewLookups is the largest number of frames in a look-up for which prefetches cost more time than they
+// save.
 const fewLookups = 2
 
-// lowerDiffer returns 0 if the first base words of an entry equal key k under mask u.
-// upperDiffer compares the remaining base words. One function for both would be too
-// large for inlining.
+// lowerDiffer returns 0 if the lower half of an entry's base words equals key k under mask u. upperDiffer
+// does so for the upper half. One function for all base words would be too large for inlining.
 func lowerDiffer(w *[baseWords]uint64, k, u *Key) uint64 {
 	// In Go ^ and | have the same precedence.
 	return (w[0] ^ k[0]&u[0]) | (w[1] ^ k[1]&u[1]) | (w[2] ^ k[2]&u[2])
@@ -361,8 +358,7 @@ func upperDiffer(w *[baseWords]uint64, k, u *Key) uint64 {
 	return (w[3] ^ k[3]&u[3]) | (w[4] ^ k[4]&u[4]) | (w[5] ^ k[5]&u[5])
 }
 
-// differMore returns 0 if the group words of an entry equal the words in groupWords, which
-// belong to digest d.
+// differMore returns 0 if the group words of an entry equal groupWords, those of a key with digest d.
 func (c *Cache) differMore(entry uint32, d *digest, groupWords *exactMore) (diff uint64) {
 	words := &c.m.groupWords[entry]
 	for j := uint32(0); j < d.form.moreWords() && j < uint32(len(words)); j += 2 {
@@ -371,8 +367,8 @@ func (c *Cache) differMore(entry uint32, d *digest, groupWords *exactMore) (diff
 	return diff
 }
 
-// candidates returns a mark (bit 7) for each byte of bucket b that equals the
-// signature. The lowest mark is always right; a higher one may be wrong.
+// candidates returns a word with a mark (bit 7) in each byte of bucket b that equals the signature. The
+// lowest mark is always right. A higher mark may be wrong, so the caller compares the key.
 func (b bucket) candidates(signature uint64) (marks uint64) {
 	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	x := uint64(b) ^ signature*ones
@@ -382,8 +378,8 @@ func (b bucket) candidates(signature uint64) (marks uint64) {
 // firstMarked returns the index within the bucket of the lowest marked entry.
 func firstMarked(marks uint64) uint32 { return uint32(bits.TrailingZeros64(marks)) / 8 }
 
-// The method holds reports whether an entry has key k, whose digest is d. It does not
-// check whether the entry is stale.
+// The method holds reports whether an entry has key k, whose digest is d and whose group words are words. It
+// does not check whether the entry's megaflow still exists.
 func (c *Cache) holds(entry uint32, d *digest, words *exactMore, k *Key) bool {
 	e := &c.exact[entry]
 	diff := lowerDiffer(&e.words, k, &c.union) | upperDiffer(&e.words, k, &c.union) | uint64(e.form^d.form)
@@ -393,7 +389,8 @@ func (c *Cache) holds(entry uint32, d *digest, words *exactMore, k *Key) bool {
 	return diff == 0
 }
 
-// probe looks up one key and returns the slot of the megaflow, or NoSlot.
+// probe looks up key k, whose digest is d, in all entries of its bucket. It returns the slot of the megaflow,
+// or NoSlot.
 func (c *Cache) probe(d *digest, words *exactMore, k *Key) uint32 {
 	number := uint32(d.hash) & c.bucketWrap
 	for marks := c.buckets[number].candidates(d.signature()); marks != 0; marks &= marks - 1 {
@@ -406,13 +403,14 @@ func (c *Cache) probe(d *digest, words *exactMore, k *Key) uint32 {
 	return NoSlot
 }
 
-// replaceOneIn limits replacements: only one of replaceOneIn new entries for a full
-// bucket replaces an old entry. If every new entry did, a frame would take 124 instead
-// of 109 ns with more flows than entries (200,000 flows).
+// replaceOneIn limits replacements: only one of replaceOneIn new keys for full buckets replaces an old
+// one. If each new key did, a frame would take 124 ns instead of 109 ns with more flows than fit
+// (200,000 flows).
 const replaceOneIn = 4
 
-// enter adds key k with digest d and the slot of its megaflow. It overwrites the key's
-// old entry, or takes a free entry, or replaces another entry of the bucket.
+// enter stores key k, whose digest is d, with the slot of its megaflow. It overwrites the key's old entry, or
+// takes a free entry of the bucket. If the bucket is full, it replaces another key or does nothing (see
+// replaceOneIn).
 func (c *Cache) enter(d *digest, words *exactMore, k *Key, slot uint32) {
 	number := uint32(d.hash) & c.bucketWrap
 	b := &c.buckets[number]
@@ -446,8 +444,7 @@ func (c *Cache) enter(d *digest, words *exactMore, k *Key, slot uint32) {
 	}
 }
 
-// setUnion computes the union of all masks, and empties the exact-match cache if the
-// union has changed.
+// setUnion computes the union of all masks. If it has changed, setUnion empties the exact-match cache.
 func (c *Cache) setUnion() {
 	c.unionStale = false
 	var union Key
@@ -474,7 +471,7 @@ func (c *Cache) setUnion() {
 	clear(c.buckets)
 }
 
-// wordGroups maps each key word to its group. Base words have group 0.
+// wordGroups maps the index of a key word to its group. Base words have group 0.
 var wordGroups = [KeyWords]uint32{
 	WIPv6Src: groupIPv6, WIPv6Src + 1: groupIPv6, WIPv6Dst: groupIPv6, WIPv6Dst + 1: groupIPv6,
 	WTunID: groupTun, WTunIPv4: groupTun,

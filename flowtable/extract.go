@@ -8,17 +8,16 @@ import (
 	"weft/packet"
 )
 
-// Extraction follows ovs-fields(7) and is as lenient as Open vSwitch about the
-// contents of fields. It drops frames that end within a header and frames whose
-// lengths contradict each other. The functions of this file are in the order of the
-// headers: Ethernet, tags, ARP, IPv4, IPv6 with its extension headers
-// (extract_ipv6.go), transport.
+// Extraction reads the fields of a frame's headers into a Key. It follows ovs-fields(7) and is as lenient
+// as Open vSwitch about the contents of fields. It drops frames that end within a header and frames whose
+// lengths contradict each other. The functions of this file are in the order of the headers: Ethernet,
+// tags, ARP, IPv4, transport. IPv6 with its extension headers is in extract_ipv6.go.
 
-// Extract sets every word of k from the frame's headers; recirc_id and the tunnel
-// words become 0. It sets f.L3, f.L4 and f.Proto and trims the padding after an IP
-// datagram. It extends the header buffer with bytes of the spans as needed. It
-// returns the drop reason of a malformed frame, or DropDeepHeader if the headers are
-// too long; k is then undefined.
+// Extract sets every word of k from the headers of frame f. The recirc_id, the tunnel words and the ct_*
+// words become 0. Extract also sets f.L3, f.L4 and f.Proto, and removes padding after an IP datagram. If
+// the headers go beyond the header buffer, it copies the missing bytes there from the spans. It
+// returns the drop reason of a malformed frame, or DropDeepHeader if the headers are too long for the
+// buffer. k is then undefined.
 func Extract(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 	clear(k[WIPv6Src:])
 	if extractPlain(b, f, k) {
@@ -27,11 +26,11 @@ func Extract(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 	return extractAny(b, f, k)
 }
 
-// ExtractAll calls Extract for all frames of a batch that are not dropped, and stores
-// drop reasons in Drop. dirty is the set of keys whose extended words (from WIPv6Src
-// on) are used. Only these keys are cleared, because clearing takes as long as the rest
-// of extraction. nowDirty is the same set after the call. special is the set of frames
-// that are dropped or have an unfinished offload.
+// ExtractAll does the work of Extract for all frames of a batch that are not dropped, and stores drop
+// reasons in Drop. dirty is the set of keys in which words from WIPv6Src on may not be 0. Only
+// these keys are cleared, because clearing takes as long as the rest of the extraction. nowDirty is this
+// set after the call. special is the set of frames that are dropped, or whose checksum or segmentation
+// their sender has left to the switch.
 func ExtractAll(b *packet.Batch, keys *[packet.BatchSize]Key, dirty uint32) (nowDirty, special uint32) {
 	for i := range b.Frames[:min(uint(b.N), packet.BatchSize)] {
 		f, k := &b.Frames[i], &keys[i]
@@ -56,8 +55,8 @@ func ExtractAll(b *packet.Batch, keys *[packet.BatchSize]Key, dirty uint32) (now
 	return dirty, special
 }
 
-// extractPlain is Extract for common frames: unfragmented UDP or TCP over IPv4
-// without options. It reports false for all other frames. The caller has cleared the
+// extractPlain is Extract for common frames: untagged, unfragmented UDP or TCP over IPv4 without IP
+// options. It returns false for all other frames, also for malformed ones. The caller has cleared the
 // words from WIPv6Src on.
 func extractPlain(b *packet.Batch, f *packet.Frame, k *Key) bool {
 	h := f.Header()
@@ -105,13 +104,14 @@ func extractPlain(b *packet.Batch, f *packet.Frame, k *Key) bool {
 	return true
 }
 
-// plainLen is the length in bytes up to the end of the UDP or TCP header.
+// plainLen and plainTCPLen are the lengths in bytes of the headers of a UDP and a TCP frame for extractPlain,
+// from Ethernet to transport.
 const (
 	plainLen    = packet.EthernetLen + packet.IPv4Len + packet.UDPLen
 	plainTCPLen = packet.EthernetLen + packet.IPv4Len + packet.TCPLen
 )
 
-// extractAny is Extract for any frame. The caller has cleared the words from WIPv6Src
+// extractAny is Extract for frames of any kind. The caller has cleared the words of k from WIPv6Src
 // on.
 func extractAny(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 	h := f.Header()
@@ -153,9 +153,9 @@ func extractAny(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 	return packet.DropNone
 }
 
-// extractShim stores the 32 bits behind the EtherType of an MPLS or PBB frame. It does not
-// parse what is behind them. The frame must have needBytes bytes from offset on; a PBB frame
-// needs more, because an inner Ethernet header follows.
+// extractShim stores the 32 bits after the EtherType of an MPLS or PBB frame, which begin at offset: the
+// outermost label stack entry or the I-TAG. It does not parse the bytes after them. The frame must have
+// needBytes bytes from offset on. For PBB these include the inner Ethernet header.
 func extractShim(b *packet.Batch, f *packet.Frame, k *Key, offset, needBytes int) packet.DropReason {
 	h, reason := reach(b, f, offset+needBytes, packet.DropRuntFrame)
 	if reason != packet.DropNone {
@@ -165,9 +165,9 @@ func extractShim(b *packet.Batch, f *packet.Frame, k *Key, offset, needBytes int
 	return packet.DropNone
 }
 
-// extractNSH stores the fields of a network service header (RFC 8300 section 2), and the context
-// headers of MD type 1. It does not parse what is behind them, but extends the header buffer to the
-// Ethernet header there, if it can, because decap() of the NSH needs it.
+// extractNSH stores the fields of the network service header (RFC 8300 section 2) at offset, and the
+// context headers of MD type 1. It does not parse the payload. It tries to copy an inner Ethernet header
+// into the header buffer, because the action decap() needs it there.
 func extractNSH(b *packet.Batch, f *packet.Frame, k *Key, offset int) packet.DropReason {
 	h, reason := reach(b, f, offset+packet.NSHBaseLen, packet.DropRuntFrame)
 	if reason != packet.DropNone {
@@ -194,8 +194,8 @@ func extractNSH(b *packet.Batch, f *packet.Frame, k *Key, offset int) packet.Dro
 // frames.
 const minEtherType = 0x600
 
-// reach extends the header buffer to at least n bytes and returns it. If the frame has
-// fewer bytes, reach returns the drop reason short.
+// reach extends the header buffer to at least n bytes and returns it. If the frame has fewer bytes, reach
+// returns the drop reason "short".
 func reach(b *packet.Batch, f *packet.Frame, n int, short packet.DropReason) ([]byte, packet.DropReason) {
 	if n > f.Len() {
 		return nil, short
@@ -210,8 +210,9 @@ func reach(b *packet.Batch, f *packet.Frame, n int, short packet.DropReason) ([]
 // tag, its TPID becomes dl_type.
 const maxTags = 2
 
-// extractTags parses the headers between the source address and the final EtherType:
-// tags, and the LLC and SNAP headers of 802.3 (RFC 1042).
+// extractTags parses the headers between the source address and the final EtherType: VLAN tags, and the LLC
+// and SNAP headers of an 802.3 frame (RFC 1042). etherType is the field after the source address. The
+// results are the final EtherType and the offset after it.
 func extractTags(b *packet.Batch, f *packet.Frame, k *Key, etherType uint16) (uint16, int, packet.DropReason) {
 	off := packet.EthernetLen
 	for tag := 0; tag < maxTags && packet.IsVLAN(etherType); tag++ {
@@ -311,13 +312,13 @@ func extractIPv4(b *packet.Batch, f *packet.Frame, k *Key, offset int) packet.Dr
 }
 
 // leastPayload is the smallest payload of an Ethernet frame in bytes (IEEE 802.3 clause 3.2.8).
-// Devices fill up shorter frames with zeros.
+// Devices pad shorter frames with zeros.
 const leastPayload = 46
 
-// cutOff decides about a frame with length bytes of a datagram whose header claims more. As in
-// Open vSwitch, its fields remain 0, and the frame lives. A frame that a device could fill up to
-// the datagram's length is dropped for the reason short: the receiver would accept the datagram,
-// although no flow has seen its fields.
+// cutOff decides whether to drop a frame that has only length bytes of an IP datagram, while the
+// datagram's header claims more. As in Open vSwitch, such a frame is normally forwarded, and its IP
+// fields are 0. But a frame that a device would pad, perhaps to the claimed length, is dropped for the
+// reason "short": the receiver would accept the datagram, although no flow has matched its fields.
 func cutOff(length int, short packet.DropReason) packet.DropReason {
 	if length < leastPayload {
 		return short
@@ -325,9 +326,8 @@ func cutOff(length int, short packet.DropReason) packet.DropReason {
 	return packet.DropNone
 }
 
-// extractTransport parses the transport header at an offset. The frame is already
-// trimmed to the datagram or fragment. Callers pass ICMP only with IPv4 and ICMPv6 only
-// with IPv6.
+// extractTransport parses the transport header of protocol proto at offset. The caller has removed padding
+// after the IP datagram or fragment. It passes ICMP only for IPv4 and ICMPv6 only for IPv6.
 func extractTransport(b *packet.Batch, f *packet.Frame, k *Key, offset int, proto uint8) packet.DropReason {
 	var need int
 	switch proto {

@@ -8,8 +8,8 @@ import (
 	"weft/packet"
 )
 
-// maxExtensionHeaders is the largest number of IPv6 extension headers. A frame with
-// more is dropped as DropBadIPv6. RFC 8200 section 4.1 allows seven.
+// maxExtensionHeaders is the largest number of IPv6 extension headers. A frame with more is dropped with
+// the reason DropBadIPv6. RFC 8200 section 4.1 allows seven.
 const maxExtensionHeaders = 8
 
 func extractIPv6(b *packet.Batch, f *packet.Frame, k *Key, offset int) packet.DropReason {
@@ -66,7 +66,7 @@ func isExtension(proto uint8) bool {
 	return false
 }
 
-// Bits of ipv6_exthdr (OpenFlow 1.3, 7.2.3.8).
+// Bits of the field ipv6_exthdr (OpenFlow 1.3, 7.2.3.8): which extension headers a frame has.
 const (
 	ExtNoNext      = 1 << iota // no next header
 	ExtESP                     // encrypted payload
@@ -75,20 +75,20 @@ const (
 	ExtFragment                // fragment header
 	ExtRouter                  // routing header
 	ExtHop                     // hop-by-hop options header
-	ExtRepeated                // a header that may not repeat did
-	ExtUnsequenced             // headers not in the order of RFC 8200 section 4.1
-	// ExtHdrShift is the lowest bit of ipv6_exthdr in WL4.
+	ExtRepeated                // a header occurs more often than RFC 8200 allows
+	ExtUnsequenced             // the headers are not in the order of RFC 8200 section 4.1
+	// ExtHdrShift is the number of the lowest bit of ipv6_exthdr in the key's word WL4.
 	ExtHdrShift = 20
 )
 
-// extensionOrder checks the order of extension headers (RFC 8200 section 4.1).
+// extensionOrder checks the order of a frame's extension headers (RFC 8200 section 4.1).
 type extensionOrder struct {
-	seen   uint64 // Ext bits
-	last   int    // place of the last header
-	second bool   // two destination options headers
+	seen   uint64 // Ext* bits of the headers so far
+	last   int    // highest position in the RFC's order of the headers so far
+	second bool   // there were two destination options headers
 }
 
-// add returns the Ext bits of the next extension header.
+// add returns the Ext* bits to set for the next extension header of the frame, which has type proto.
 func (o *extensionOrder) add(proto uint8) uint64 {
 	var bit uint64
 	var place int
@@ -122,8 +122,9 @@ func (o *extensionOrder) add(proto uint8) uint64 {
 	return flags
 }
 
-// walkExtensions returns offset and protocol of the header after the extension
-// headers. For a later fragment the protocol is 44, as in ovs-fields(7).
+// walkExtensions parses the extension headers from offset on; proto is the type of the first one. It returns
+// the offset and the protocol of the header after them. For a fragment other than the first, the protocol is
+// 44, as in ovs-fields(7).
 func walkExtensions(b *packet.Batch, f *packet.Frame, k *Key, offset int, proto uint8) (int, uint8, packet.DropReason) {
 	var order extensionOrder
 	for range maxExtensionHeaders {
@@ -174,16 +175,16 @@ const (
 	ndHeaderLen = 24
 )
 
-// ndTypeMask has the bits of nd_options_type in WND.
+// ndTypeMask has the bits of nd_options_type in the key's word WND.
 const (
 	ndTypeShift = 24
 	ndTypeMask  = 0xff << ndTypeShift
 )
 
-// extractND parses a neighbour solicitation or advertisement with its options. A
-// message that does not fit into the header buffer is dropped as DropDeepHeader. If
-// an option is malformed or occurs twice, nd_target, nd_sll and nd_tll are 0;
-// nd_options_type keeps the type of the first one, as in Open vSwitch.
+// extractND parses a neighbour solicitation or advertisement with its options. It returns DropDeepHeader for
+// a message that does not fit into the header buffer. If an option is malformed or one with a link-layer
+// address occurs twice, nd_target, nd_sll and nd_tll are 0. nd_options_type still has the type of the first
+// option with a link-layer address, as in Open vSwitch.
 func extractND(b *packet.Batch, f *packet.Frame, k *Key, offset int) packet.DropReason {
 	if offset+ndHeaderLen > f.Len() {
 		return packet.DropBadTransport

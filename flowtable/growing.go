@@ -4,40 +4,40 @@ package flowtable
 
 import "weft/internal/cpu"
 
-// GrowingIndex is an Index that doubles when it is half full. So a few values occupy few pages,
-// whatever the limit is. It copies the entries to the larger table in small steps, a step for
-// each Insert, because a worker cannot pause for thousands of cache misses. Meanwhile each
-// value is in one of two tables, or in both.
+// GrowingIndex is an Index whose table is replaced by one of twice the size when it is half full. Few
+// values thus occupy few pages, however large the limit is. Each Insert copies only a few entries to
+// the larger table, because a worker cannot pause for thousands of cache misses. Until all are
+// copied, each value is in one of two tables, or in both.
 type GrowingIndex struct {
 	table Index
-	// old is the smaller table while its entries are copied; nil: no growth. A removed value
-	// leaves a tombstone, because a moved entry could come behind copied.
+	// old is the smaller table while its entries are copied; nil at other times. A removed
+	// value leaves a tombstone in it. If entries moved into the gap instead, one could pass from
+	// the part that is not copied yet into the copied part.
 	old    Index
-	copied uint32 // number of positions of old that were copied
+	copied uint32 // number of positions of the smaller table that were copied
 	used   int    // number of values
-	// room returns an empty table of 2^n entries, or nil.
+	// room is the function that NewGrowingIndex got.
 	room func(entries int) Index
 }
 
 const (
-	// smallestIndex is the number of entries of a new GrowingIndex: a page.
+	// smallestIndex is the number of entries of a new GrowingIndex, which fill one page.
 	smallestIndex = 512
-	// copyStep is the number of positions that an Insert copies. The old table has twice as many
-	// positions as values, and the new one takes as many values again before it grows. 2 would
-	// be enough.
+	// copyStep is the number of positions that an Insert copies. The smaller table has two positions for
+	// each value, and the larger one takes as many further values before it grows. Even 2 would
+	// therefore be enough.
 	copyStep = 8
 	// tombstone is the indexEntry.value of a removed value in GrowingIndex.old.
 	tombstone = ^uint32(0)
 )
 
-// NewGrowingIndex returns an empty index. room returns an empty table with the given number of
-// entries, a power of two, or nil if the index may not have as many; then the index stays as it
-// is. The index calls room with increasing numbers.
+// NewGrowingIndex returns an empty index. It calls room for each table, with the number of entries: a power
+// of two, larger at each call. room returns an empty table, or nil if the index must not grow further.
 func NewGrowingIndex(room func(entries int) Index) GrowingIndex {
 	return GrowingIndex{table: room(smallestIndex), room: room}
 }
 
-// Find returns the first value with this hash for which matches returns true.
+// Find returns the first value with this hash for which the function matches returns true.
 func (x *GrowingIndex) Find(hash uint32, matches func(value uint32) bool) (value uint32, found bool) {
 	if value, found = x.table.Find(hash, matches); found || x.old == nil {
 		return value, found
@@ -45,12 +45,12 @@ func (x *GrowingIndex) Find(hash uint32, matches func(value uint32) bool) (value
 	return x.old.Find(hash, func(value uint32) bool { return value != tombstone-1 && matches(value) })
 }
 
-// Prefetch prefetches the cache lines at which Find begins to search for the first 32 of the
-// hashes.
+// Prefetch prefetches the cache lines at which Find will begin its searches for hashes. It does so for the
+// first 32 of them.
 func (x *GrowingIndex) Prefetch(hashes []uint32) { x.table.Prefetch(hashes) }
 
-// Insert adds a value. The caller inserts at most half as many values as the largest table of
-// the index has entries.
+// Insert adds a value with its hash. The index may have at most half as many values as its largest table has
+// entries.
 func (x *GrowingIndex) Insert(hash, value uint32) {
 	switch {
 	case x.old != nil:
@@ -65,7 +65,7 @@ func (x *GrowingIndex) Insert(hash, value uint32) {
 	x.table.Insert(hash, value)
 }
 
-// copySome copies the next entries of the old table.
+// copySome copies the entries in the next copyStep positions of the smaller table to the larger one.
 func (x *GrowingIndex) copySome() {
 	end := min(x.copied+copyStep, uint32(len(x.old)))
 	if next := x.old[end&uint32(len(x.old)-1):]; len(next) >= copyStep {
@@ -88,7 +88,7 @@ func (x *GrowingIndex) copySome() {
 // Remove removes the entry with this hash and value, which must exist.
 func (x *GrowingIndex) Remove(hash, value uint32) {
 	x.used--
-	x.table.Remove(hash, value) // without effect if the entry is only in old
+	x.table.Remove(hash, value) // without effect if the entry is only in the smaller table
 	if x.old == nil {
 		return
 	}

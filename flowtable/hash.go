@@ -4,9 +4,9 @@ package flowtable
 
 import "math/bits"
 
-// Hashes of keys use a random seed for each word, so that no sender can choose keys
-// that collide. The hash XORs two words with their seeds, multiplies them, and XORs
-// the halves of the product.
+// Hashes of keys use a random seed for each word, so that no sender can choose keys whose hashes
+// collide. A hash takes the words in pairs: it XORs both words with their seeds, multiplies them, and
+// XORs the halves of the product.
 
 // seeds has one random seed for each key word, and two for the end of the hash.
 type seeds [KeyWords + 2]uint64
@@ -28,5 +28,6 @@ func fold(a, b uint64) uint64 {
 	return hi ^ lo
 }
 
-// finish spreads acc over all bits.
+// finish makes a hash of acc, the combined products of all pairs: each bit of acc changes about half of its
+// bits.
 func (s *seeds) finish(acc uint64) uint64 { return fold(acc^s[KeyWords], s[KeyWords+1]) }

@@ -6,20 +6,19 @@ import "weft/internal/cpu"
 
 // Index is a hash table with open addressing and linear probing. It maps hashes to
 // values. Several values may have the same hash; the caller compares the keys. Removal
-// moves later entries into the gap, so there are no tombstones. The table is at most
-// half full.
+// moves later entries into the gap, so there are no tombstones. The caller keeps the table at
+// most half full.
 type Index []indexEntry
 
 type indexEntry struct {
 	hash  uint32
-	value uint32 // value plus one; 0: free
+	value uint32 // 1 + the value; 0: free entry
 }
 
-// NewIndexOf returns an empty table with this number of entries, a power of two, in memory of
-// its own.
+// NewIndexOf allocates an empty table with this number of entries, a power of two.
 func NewIndexOf(entries int) Index { return make(Index, entries) }
 
-// Find returns the first value with this hash for which matches returns true.
+// Find returns the first value with this hash for which the function matches returns true.
 func (x Index) Find(hash uint32, matches func(value uint32) bool) (value uint32, found bool) {
 	wrap := uint32(len(x) - 1)
 	for pos := hash & wrap; x[pos].value != 0; pos = (pos + 1) & wrap {
@@ -30,8 +29,8 @@ func (x Index) Find(hash uint32, matches func(value uint32) bool) (value uint32,
 	return 0, false
 }
 
-// Prefetch prefetches the cache lines at which Find begins to search for the first 32 of the
-// hashes.
+// Prefetch prefetches the cache lines at which Find will begin its searches for hashes. It does so for the
+// first 32 of them.
 func (x Index) Prefetch(hashes []uint32) {
 	var homes [32]uint32
 	n := copy(homes[:], hashes)
@@ -41,7 +40,7 @@ func (x Index) Prefetch(hashes []uint32) {
 	cpu.Prefetch(&x[0], homes[:n])
 }
 
-// Insert adds a value. The caller inserts no more values than the table was made for.
+// Insert adds a value with its hash. The table must be less than half full.
 func (x Index) Insert(hash, value uint32) {
 	wrap := uint32(len(x) - 1)
 	pos := hash & wrap
@@ -51,7 +50,7 @@ func (x Index) Insert(hash, value uint32) {
 	x[pos] = indexEntry{hash, value + 1}
 }
 
-// Remove removes the entry with this hash and value, which must exist.
+// Remove removes the entry with this hash and value. It does nothing if there is none.
 func (x Index) Remove(hash, value uint32) {
 	wrap := uint32(len(x) - 1)
 	hole := hash & wrap

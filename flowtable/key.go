@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flowtable finds the flow of a frame. Extraction turns the frame's headers
-// into a Key. The exact-match cache and the megaflows (key, mask, actions) find the
-// flow of the key. Package openflow translates OpenFlow tables into megaflows.
+// Package flowtable finds the actions for a frame. Extraction reads the frame's headers into a Key. A
+// megaflow is a cached flow: a key with a mask, and actions. Cache finds the megaflow that matches the
+// key, first in its exact-match cache, then among all megaflows. Control translates OpenFlow tables into
+// megaflows (package openflow/xlate).
 package flowtable
 
 // KeyWords is the size of a Key in 64-bit words.
 const KeyWords = 31
 
-// Key holds every field of a frame that the switch can match, in words of host byte
-// order. The field named first is in the most significant bits; a prefix of an
+// Key holds every field of a frame that the switch can match, in words of host byte order. This table has
+// the fields of each word with their sizes in bits, from the most significant bits on. A prefix of an
 // address is thus a prefix of a word. Fields that a frame does not have are 0.
 //
 //	word       63..............................................0
@@ -39,17 +40,16 @@ const KeyWords = 31
 // The words from WCT on, and recirc_id, are 0 until a ct action has tracked the frame
 // and recirculated it.
 //
-// As in ovs-fields(7): vlan_tci has its CFI bit (0x1000) set if there is a tag, and
-// is 0 otherwise. dl_type is the EtherType behind the tags, 0x05ff for 802.3 frames
-// without SNAP. For ARP, nw_proto is the operation, and nw_src and nw_dst are arp_spa
-// and arp_tpa. For MPLS and PBB, nw_src is the shim, the 32 bits behind the EtherType: the
-// outermost label stack entry or the I-TAG. For ICMP and ICMPv6, tp_src and tp_dst are
-// type and code. nd_options_type is the type of the first option with a link-layer
-// address, 1 or 2; 0: none. ip_frag has bit 0 set for any fragment and bit 1 for a later
-// one.
+// The fields have the meaning of ovs-fields(7). vlan_tci has its CFI bit (0x1000) set if there is a tag,
+// and is 0 otherwise. dl_type is the EtherType after the tags, or 0x05ff for 802.3 frames without SNAP.
+// For ARP, nw_proto is the operation, and nw_src and nw_dst are arp_spa and arp_tpa. For MPLS and PBB,
+// nw_src is the shim, the 32 bits after the EtherType: the outermost label stack entry or the I-TAG. For
+// ICMP and ICMPv6, tp_src and tp_dst are type and code. nd_options_type is the type, 1 or 2, of the first
+// neighbour discovery option that carries a link-layer address; 0: there is none. ip_frag has bit 0 set
+// for any fragment, and bit 1 for a fragment other than the first.
 type Key [KeyWords]uint64
 
-// Word indexes.
+// Indexes of the words in a Key.
 const (
 	WPort = iota
 	WEthDst
@@ -77,16 +77,16 @@ const (
 	wEnd        = WCTDst + 2
 )
 
-// The build fails if a word has no name.
+// The build fails here if KeyWords differs from the number of words with names.
 var _ = [1]struct{}{}[wEnd-KeyWords]
 
-// Values of ip_frag.
+// Bits of ip_frag.
 const (
 	FragAny   = 1 // any fragment
-	FragLater = 2 // a later fragment, which has no transport header
+	FragLater = 2 // a fragment other than the first, which has no transport header
 )
 
-// Lowest bits of fields in their words.
+// Number of the lowest bit of a field in its word. Each comment names the word and the field.
 const (
 	portShift     = 32 // WPort: in_port
 	macShift      = 16 // WEthDst, WEthSrc: dl_dst, dl_src
@@ -97,7 +97,7 @@ const (
 	InnerTCIShift = 16 // WIP: vlan_tci2
 	TPSrcShift    = 48 // WL4
 	TPDstShift    = 32 // WL4
-	ShimShift     = 32 // WIPv4: the shim of MPLS and PBB
+	ShimShift     = 32 // WIPv4: the label stack entry of MPLS, the I-TAG of PBB
 	CTMarkShift   = 32 // WCT
 	CTStateShift  = 24 // WCT
 	CTProtoShift  = 16 // WCT
@@ -120,13 +120,13 @@ const EthTypeNone = 0x05ff
 // TunnelWords is the number of words that describe the tunnel of a received frame.
 const TunnelWords = WARPSha - WTunID
 
-// Tunnel returns the key's tunnel words without copying: tun_id, then tun_src and
-// tun_dst for an IPv4 underlay, then tun_ipv6_src and tun_ipv6_dst for an IPv6
-// underlay, then the hash of the Geneve options (OptionsKey), then the group policy and the
-// flags. Megaflows match the hash as a whole or not at all.
+// Tunnel returns the key's tunnel words without copying: tun_id, then tun_src and tun_dst for an IPv4
+// underlay, then tun_ipv6_src and tun_ipv6_dst for an IPv6 underlay, then the hash of the Geneve
+// options (OptionsKey.Hash), then the group policy and the flags. A megaflow's mask has all bits of the
+// hash or none.
 func (k *Key) Tunnel() *[TunnelWords]uint64 { return (*[TunnelWords]uint64)(k[WTunID:WARPSha]) }
 
-// CTWords is the number of words with the result of a ct action.
+// CTWords is the number of words with ct_* fields, the result of a ct action.
 const CTWords = KeyWords - WCT
 
 // CT returns the key's ct_* words without copying.

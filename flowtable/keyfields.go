@@ -2,7 +2,8 @@
 
 package flowtable
 
-// Accessors of the Key's fields. A field that the frame does not have is 0.
+// The methods of Key in this file return or set one field, named as in ovs-fields(7). A field that the
+// frame does not have is 0.
 
 // InPort returns in_port.
 func (k *Key) InPort() uint32 { return uint32(k[WPort] >> portShift) }
@@ -37,7 +38,7 @@ func (k *Key) TTL() uint8 { return uint8(k[WIP] >> TTLShift) }
 // IsFragment reports whether the frame is a fragment, the first one or a later one.
 func (k *Key) IsFragment() bool { return k[WIP]>>FragShift&FragAny != 0 }
 
-// Ports returns tp_src in the upper and tp_dst in the lower half.
+// Ports returns tp_src in the upper 16 bits and tp_dst in the lower 16 bits.
 func (k *Key) Ports() uint32 { return uint32(k[WL4] >> TPDstShift) }
 
 // ICMPType returns the type of ICMP or ICMPv6, which is stored as tp_src.
@@ -49,7 +50,7 @@ func (k *Key) IPv4Src() uint32 { return uint32(k[WIPv4] >> 32) }
 // IPv4Dst returns nw_dst.
 func (k *Key) IPv4Dst() uint32 { return uint32(k[WIPv4]) }
 
-// Shim returns the shim of MPLS or PBB, which is stored as nw_src.
+// Shim returns the label stack entry of MPLS or the I-TAG of PBB, which is stored as nw_src.
 func (k *Key) Shim() uint32 { return uint32(k[WIPv4] >> ShimShift) }
 
 // CTZone returns ct_zone.
@@ -70,9 +71,10 @@ func (k *Key) Recirc() uint32 { return uint32(k[WPort]) }
 // SetRecirc sets recirc_id.
 func (k *Key) SetRecirc(id uint32) { k[WPort] = k[WPort]&^0xffffffff | uint64(id) }
 
-// The operands of a tunnel action are packed as OpTunnel says.
+// The functions that follow pack and unpack the operands of OpTunnel, as its comment defines them.
 
-// TunnelAction returns an OpTunnel with a template, a VNI and the port that counts the frame.
+// TunnelAction returns an OpTunnel into the tunnel with this template and VNI. The port counts its frames; 0:
+// no port does. There is no limit for the inner frame.
 func TunnelAction(template, vni uint32, port uint16) Action {
 	return Action{Op: OpTunnel, U16: port, U32: template, U64: uint64(vni)}
 }

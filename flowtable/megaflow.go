@@ -8,24 +8,24 @@ import (
 )
 
 // Megaflows are found by tuple-space search. One index maps the hash of a mask and a
-// masked key to megaflows. A look-up tries one mask after the other. Masks with the most
-// recent hits come first.
+// masked key to megaflows. A look-up tries one mask after the other. The masks that had the
+// most hits recently come first.
 
-// mask is a mask in use.
+// mask is a mask that megaflows use, in a form for fast hashes and comparisons.
 type mask struct {
 	key     Key
 	refs    uint32 // number of megaflows with this mask; 0: free
 	n       uint32 // number of non-zero words of the mask, rounded up to an even number
-	hits    uint64 // recent hits; sortMasks halves them
+	hits    uint64 // number of hits; sortMasks halves it, so recent hits count more
 	seed    uint64
-	indexes [maskWords]uint8  // indexes of these words
-	bits    [maskWords]uint64 // values of these words
+	indexes [maskWords]uint8  // indexes in the Key of the words that are not zero
+	bits    [maskWords]uint64 // values of the words that are not zero
 }
 
-// maskWords is KeyWords rounded up to an even number, because a hash takes words in pairs.
+// maskWords is KeyWords, rounded up to an even number because a hash takes words in pairs.
 const maskWords = (KeyWords + 1) &^ 1
 
-// sortEvery is the number of searched frames between two sorts of the masks.
+// sortEvery is the number of frames that are searched among the megaflows between two sorts of the masks.
 const sortEvery = 1 << 14
 
 // hash returns the hash of key k under mask m.
@@ -39,8 +39,8 @@ func (c *Cache) hash(m *mask, k *Key) uint32 {
 	return uint32(c.seeds.finish(acc))
 }
 
-// matches reports whether slot has a megaflow with mask m that matches key k. row is
-// the index of m.
+// matches reports whether the megaflow in a slot has mask m and matches key k. row is the index of m in
+// Memory.masks.
 func (c *Cache) matches(slot, row uint32, m *mask, k *Key) bool {
 	r := &c.m.rows[slot]
 	if r.mask != row {
@@ -55,8 +55,8 @@ func (c *Cache) matches(slot, row uint32, m *mask, k *Key) bool {
 	return diff == 0
 }
 
-// search searches the megaflows for the frames in list, and enters the frames that it
-// finds into the exact-match cache. c.digests has the digests of these frames' keys.
+// search looks for the megaflows of the frames in "list", and writes their slots, or NoSlot, to slots. It
+// stores the keys that have a megaflow in the exact-match cache. c.digests has the digests of these keys.
 func (c *Cache) search(keys *[packet.BatchSize]Key, list []uint8, slots *[packet.BatchSize]uint32, n *LookupCounts) {
 	c.searched += uint32(len(list))
 	wrap := uint32(len(c.index.table) - 1)
@@ -99,8 +99,7 @@ func (c *Cache) search(keys *[packet.BatchSize]Key, list []uint8, slots *[packet
 	}
 }
 
-// fetchRows prefetches the cache lines that the method find will read for a list of
-// frames.
+// fetchRows prefetches the cache lines that the method find will read for the frames in "list".
 func (c *Cache) fetchRows(list []uint8) {
 	index := c.index.table
 	cpu.Prefetch(&index[0], c.homes[:len(list)])
@@ -117,7 +116,7 @@ func (c *Cache) fetchRows(list []uint8) {
 }
 
 // find returns the slot of the megaflow with mask m that matches key k, or NoSlot.
-// row is the index of m, and h is the hash of k under m.
+// row is the index of m in Memory.masks, and h is the hash of k under m.
 func (c *Cache) find(row uint32, m *mask, h uint32, k *Key) uint32 {
 	slot := c.findIn(c.index.table, row, m, h, k)
 	if slot == NoSlot && c.index.old != nil {
@@ -140,11 +139,11 @@ func (c *Cache) findIn(index Index, row uint32, m *mask, h uint32, k *Key) uint3
 	}
 }
 
-// sortMasks sorts the masks by recent hits and halves the hit counts. It also updates
-// a stale union of masks.
+// sortMasks sorts the masks by their hits, most hits first, and then halves these counts. It also computes
+// the union of the masks anew if a mask was removed.
 func (c *Cache) sortMasks() {
 	masks := c.m.masks
-	for i := 1; i < len(c.order); i++ { // insertion sort is fast here: the masks are almost sorted
+	for i := 1; i < len(c.order); i++ { // insertion sort is fast here, because the masks are almost sorted
 		for j := i; j > 0 && masks[c.order[j]].hits > masks[c.order[j-1]].hits; j-- {
 			c.order[j], c.order[j-1] = c.order[j-1], c.order[j]
 		}
@@ -157,8 +156,8 @@ func (c *Cache) sortMasks() {
 	}
 }
 
-// acquireMask returns the index of a mask and increments its use count. It returns
-// false if the mask is new and there is no free row for it.
+// acquireMask returns the index of a mask in Memory.masks and increments the mask's reference count. It adds
+// the mask if it is new. ok is false if there is no room for a new mask.
 func (c *Cache) acquireMask(key *Key) (row uint32, ok bool) {
 	for _, row := range c.order {
 		if c.m.masks[row].key == *key {

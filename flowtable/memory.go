@@ -8,8 +8,8 @@ import (
 	"weft/internal/shm"
 )
 
-// Sizes are the limits of one worker's cache. Pages of its memory are allocated when they are
-// first used, except those of the exact-match cache.
+// Sizes are the limits of one worker's cache. A page of its memory is allocated at its first use. Only
+// the pages of the exact-match cache are allocated at once.
 type Sizes struct {
 	// Megaflows is the number of megaflow slots. Exact is the number of exact-match
 	// entries. Both are powers of two; Exact is at least 8.
@@ -17,43 +17,43 @@ type Sizes struct {
 	Exact     int `json:"exact"`
 	// Masks is the maximum number of different masks.
 	Masks int `json:"masks"`
-	// Actions is the number of Action records of all megaflows: a power of two, at
-	// least 4. Equal lists are stored once. The length of a list is rounded up to a
-	// power of two.
+	// Actions is the number of Action records in which the lists of all megaflows must fit: a power
+	// of two, at least 4. Equal lists are stored once. A list takes its length rounded up to a power
+	// of two, at least 4.
 	Actions int `json:"actions"`
 }
 
 // DefaultSizes suit one worker of a host with some hundred guests.
 var DefaultSizes = SizesOf(leastDefault)
 
-// Limits of the setting for the number of megaflows, which is a power of two.
+// Limits of the user's setting for Sizes.Megaflows.
 const (
 	LeastMegaflows = 1 << 14
 	MostMegaflows  = 1 << 24
-	// The default depends on the machine's memory: see DefaultMegaflows.
+	// The default is from leastDefault to mostDefault, see DefaultMegaflows.
 	leastDefault = 1 << 18
 	mostDefault  = 1 << 21
 )
 
-// SizesOf returns the sizes of a cache for this number of megaflows, most of which have one or two
-// actions.
+// SizesOf returns the sizes of a cache for this number of megaflows. They suit megaflows that have one or two
+// actions, or share lists.
 func SizesOf(megaflows int) Sizes {
 	return Sizes{Megaflows: megaflows, Exact: 1 << 18, Masks: 128, Actions: 2 * megaflows}
 }
 
-// Memory of one megaflow in bytes, for DefaultMegaflows.
+// Memory that one megaflow takes, in bytes, and the share of the machine's memory for all of them.
 const (
-	// in control and in the counter region, with what control's garbage collector has not freed
-	// yet: mac-flood of bench/attack with 2,097,152 slots
+	// controlBytes is for control and the counter region, including garbage of control that is
+	// not collected yet. The attack mac-flood of bench/attack measured it with 2,097,152 slots.
 	controlBytes = 1200
-	workerBytes  = 384 // in each worker
-	// memoryPart is the divisor of the machine's memory that megaflows may use.
+	workerBytes  = 384 // bytes in each worker
+	// All megaflows may take 1/memoryPart of the machine's memory.
 	memoryPart = 10
 )
 
-// DefaultMegaflows returns the default number of megaflows for a machine with this memory in bytes:
-// a power of two. They all together take a tenth of the memory at most, unless leastDefault needs
-// more.
+// DefaultMegaflows returns the default of Sizes.Megaflows, a power of two, for a machine with this memory
+// in bytes and this number of workers. All megaflows together take at most 1/memoryPart of the memory, or
+// there are leastDefault of them.
 func DefaultMegaflows(memory uint64, workers int) int {
 	n := leastDefault
 	for n < mostDefault && 2*uint64(n)*uint64(controlBytes+workers*workerBytes) <= memory/memoryPart {
@@ -62,7 +62,7 @@ func DefaultMegaflows(memory uint64, workers int) int {
 	return n
 }
 
-// Check returns an error that names the first invalid size.
+// Check returns an error that names the first invalid size, or nil.
 func (s Sizes) Check() error {
 	for _, c := range []struct {
 		name       string
@@ -78,35 +78,35 @@ func (s Sizes) Check() error {
 	return nil
 }
 
-// Limits of Sizes. maxSize keeps indexes within the 32 bits of a hash. maxMasks
-// limits the cost of a miss, which tries all masks.
+// Limits of Sizes. maxSize is small enough for the indexes of all tables to fit into 32 bits. maxMasks
+// limits the time of a miss, which tries all masks.
 const (
 	maxSize  = 1 << 26
 	maxMasks = 1 << 12
 )
 
-// NoSlot is the slot number that means "no megaflow".
+// NoSlot stands in place of a slot number if there is no megaflow.
 const NoSlot = ^uint32(0)
 
-// Flow is the part of a megaflow that changes with each hit: its statistics. The worker
-// writes a Flow; control may read Packets, Bytes and UsedNS at any time.
+// Flow is the part of a megaflow that the worker needs at each hit: its statistics and a reference to its
+// actions. Only the worker writes it. Control may read Packets, Bytes and UsedNS at any time.
 type Flow struct {
 	Packets    uint64
 	Bytes      uint64 // bytes of matched frames before any action, with Ethernet header
 	UsedNS     uint64 // time of the last hit (CLOCK_MONOTONIC)
-	Generation uint32 // incremented by every install and remove; odd while installed
+	Generation uint32 // incremented by each Install and Remove in this slot; odd while the slot has a megaflow
 	Actions    ActionRef
 }
 
-// megaflow is the constant part of a megaflow, which only a search reads.
+// megaflow is the part of a megaflow that does not change while it is installed. Only a search reads it.
 type megaflow struct {
-	mask uint32 // index of its mask
+	mask uint32 // index in Memory.masks of its mask
 	_    uint32
 	key  Key // the masked key; its size makes the struct four cache lines
 }
 
-// Memory is the flow cache's part of a worker's shared memory. It has no pointers.
-// The worker owns it. Control reads statistics and, with Read, installed megaflows.
+// Memory is the part of a worker's shared memory that its flow cache uses. The memory has no pointers. The
+// worker owns it. Control reads statistics and, with Read, installed megaflows.
 type Memory struct {
 	sizes Sizes
 	head  []head     // one element
@@ -114,20 +114,20 @@ type Memory struct {
 	rows  []megaflow // index: slot
 	masks []mask     // index: megaflow.mask
 
-	// index has the tables of Cache.index. The table with n entries begins at n.
+	// index has room for the tables of Cache.index. The table of n entries begins at index n.
 	index []indexEntry
 
-	// groupWords[i] has the group words of exact-match entry i. Its signature is in
-	// Cache.buckets[i/bucketEntries].
+	// groupWords[i] has the words of exact-match entry i that are not base words. The signature of
+	// this entry is in Cache.buckets[i/bucketEntries].
 	groupWords []exactMore
 
 	actions     []Action
 	blocks      []actionBlock // index: first action of the block / blockActions
-	actionIndex []indexEntry  // block numbers by the hash of their list
+	actionIndex []indexEntry  // finds blocks by the hash of their list
 }
 
-// head is the start of the Memory. It marks memory that was used before. NewCache does
-// not touch the pages of new memory.
+// head is the start of the Memory. It is set if a cache has used the memory before. NewCache clears only
+// used memory, so that the pages of new memory are not allocated.
 type head struct {
 	used uint32
 	_    [60]byte
@@ -149,7 +149,8 @@ func CarveMemory(l *shm.Layout, s Sizes) Memory {
 	}
 }
 
-// indexTable returns the table of Cache.index with this number of entries, or nil.
+// indexTable returns the memory for a table of Cache.index with this number of entries, or nil if there is
+// none.
 func (m *Memory) indexTable(entries int) Index {
 	if 2*entries > len(m.index) {
 		return nil
@@ -157,7 +158,7 @@ func (m *Memory) indexTable(entries int) Index {
 	return m.index[entries : 2*entries : 2*entries]
 }
 
-// empty resets used memory.
+// empty removes all megaflows if the memory was used before, and marks it as used.
 func (m *Memory) empty() {
 	if m.head[0].used != 0 {
 		clear(m.Flows)
@@ -169,13 +170,14 @@ func (m *Memory) empty() {
 	m.head[0].used = 1
 }
 
-// Read returns copies of the megaflow in slot. installed is false for a free slot.
-// Only control calls Read, and never while the worker changes the slot.
+// Read returns copies of the key, the mask and the actions of the megaflow in a slot. installed is false for
+// a free slot. Only control calls Read. The result is right only if the worker does not change the slot
+// meanwhile.
 func (m *Memory) Read(slot uint32) (key, mask Key, actions []Action, installed bool) {
 	if int(slot) >= len(m.Flows) {
 		return
 	}
-	f, row := m.Flows[slot], m.rows[slot] // read once into locals, because the worker may change them
+	f, row := m.Flows[slot], m.rows[slot] // read once into locals, because the worker could change them after the check
 	at, n := uint64(f.Actions.index()), uint64(0)
 	if f.Actions != 0 && at/blockActions < uint64(len(m.blocks)) {
 		n = uint64(m.blocks[at/blockActions].length)

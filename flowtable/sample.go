@@ -2,18 +2,18 @@
 
 package flowtable
 
-// SampleTag is the operand of OpSample that the worker passes on to control.
+// SampleTag is the operand U64 of OpSample. The worker hands it to control with each sampled frame.
 type SampleTag struct {
 	Exporter uint16 // datapath port number of the exporter
 	// Output is the datapath port number to which the frame is sent; 0: to none, to several, or unknown.
 	Output  uint16
-	Outputs uint8 // number of outputs; 255: at least so many
+	Outputs uint8 // number of ports to which the frame is sent; 255: 255 or more
 	Egress  bool  // the frame leaves through Output. Otherwise it arrives.
-	// Unknown means that a second look-up decides about further outputs.
+	// Unknown means that the frame is looked up again, which may add outputs.
 	Unknown bool
 }
 
-// Word returns the tag as one word.
+// Word packs the tag into one word, as TagOf reads it.
 func (t SampleTag) Word() uint64 {
 	word := uint64(t.Exporter) | uint64(t.Output)<<16 | uint64(t.Outputs)<<32
 	if t.Egress {
@@ -25,7 +25,7 @@ func (t SampleTag) Word() uint64 {
 	return word
 }
 
-// TagOf returns the tag of a word.
+// TagOf returns the tag that Word has packed.
 func TagOf(word uint64) SampleTag {
 	return SampleTag{Exporter: uint16(word), Output: uint16(word >> 16), Outputs: uint8(word >> 32), Egress: word>>40&1 != 0, Unknown: word>>41&1 != 0}
 }

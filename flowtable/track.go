@@ -14,22 +14,23 @@ const (
 	CTRandom
 	CTHash
 	CTPersistent
-	// CTIPv6: the addresses are IPv6.
+	// CTIPv6 means that the range of NAT addresses is IPv6.
 	CTIPv6
-	// CTLabel: four OpData actions follow. They have ct_label and its mask, the upper
-	// half of each first.
+	// CTLabel means that four OpData actions follow. U64 of each has one half of ct_label or of its
+	// mask: first the upper and the lower half of ct_label, then those of the mask.
 	CTLabel
-	// CTRange: four OpData actions follow. They have the lowest and the highest NAT
-	// address, the upper half of each first. U32 of the first OpData has the lowest
-	// port in its upper 16 bits and the highest port in its lower 16 bits.
+	// CTRange means that four OpData actions follow, after those of CTLabel. U64 of each has one half
+	// of an address: first the upper and the lower half of the lowest NAT address, then those of the
+	// highest. U32 of the first OpData has the lowest port in its upper 16 bits and the highest port
+	// in its lower 16 bits.
 	CTRange
-	// CTFTP and CTTFTP expect the data connections that the tracked FTP or TFTP
-	// connection announces.
+	// CTFTP and CTTFTP set the gateway of a new connection. The connections that this FTP or TFTP
+	// connection announces are then related to it.
 	CTFTP
 	CTTFTP
 )
 
-// CTRecords returns the number of actions that encode an OpCT with these CT* bits.
+// CTRecords returns the number of actions, OpCT and OpData, that encode a ct action with these CT* bits.
 func CTRecords(bits uint32) int {
 	n := 1
 	if bits&CTLabel != 0 {
@@ -41,12 +42,13 @@ func CTRecords(bits uint32) int {
 	return n
 }
 
-// CTRequest is a decoded OpCT.
+// CTRequest is a decoded OpCT with its OpData actions. Addresses are in two words, the upper half first; an
+// IPv4 address is in the lower 32 bits.
 type CTRequest struct {
 	Zone             uint16
 	Bits             uint32 // set of CT* bits
 	Mark, MarkMask   uint32
-	Label, LabelMask [2]uint64 // upper and lower half
+	Label, LabelMask [2]uint64 // upper half, lower half
 	Lo, Hi           [2]uint64
 	PortLo, PortHi   uint16
 }
@@ -67,9 +69,8 @@ func (r *CTRequest) AppendTo(list []Action) []Action {
 	return list
 }
 
-// ReadCT decodes the OpCT at the start of the list. It returns the request and the
-// number of actions that encode it. In a truncated list, missing actions count as
-// zero.
+// ReadCT decodes the OpCT at the start of the list, with its OpData actions, into r. It returns the number of
+// actions that it has read. If the list ends too early, missing operands are 0.
 func ReadCT(list []Action, r *CTRequest) int {
 	a := &list[0]
 	*r = CTRequest{Zone: a.U16, Bits: a.U32, Mark: uint32(a.U64 >> 32), MarkMask: uint32(a.U64)}

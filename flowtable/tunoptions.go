@@ -18,29 +18,29 @@ type TunOptions struct {
 // Raw returns the options without copying.
 func (o *TunOptions) Raw() []byte { return o.Bytes[:min(o.Len, MaxTunOptions)] }
 
-// Set copies the options into o. Bytes beyond MaxTunOptions are left out.
+// Set copies the options into o. It leaves out bytes beyond MaxTunOptions.
 func (o *TunOptions) Set(options []byte) { o.Len = uint32(copy(o.Bytes[:], options)) }
 
-// Bits of the word WTunMeta: the lowest bit of each field.
+// Number of the lowest bit of each field in the key's word WTunMeta.
 const (
 	TunGBPIDShift    = 48
 	TunGBPFlagsShift = 40
 	TunFlagsShift    = 16
 )
 
-// TunOAM is the bit of tun_flags of a tunnel's control packets (RFC 8926 section 3.4, "O").
+// TunOAM is the bit of tun_flags that is set in a tunnel's control packets (RFC 8926 section 3.4, "O").
 const TunOAM = 1
 
-// TunCritical is the bit of WTunMeta of a frame with a critical Geneve option (RFC 8926
+// TunCritical is the bit of WTunMeta that is set for a frame with a critical Geneve option (RFC 8926
 // section 3.5).
 const TunCritical = 1
 
-// OptionsKey is the random key of the hashes of Geneve options. A sender that does not know
+// OptionsKey is the random key for the hashes of Geneve options. A sender that does not know
 // it cannot choose options with equal hashes. Megaflows match these hashes, so the key must
 // not change while any megaflow exists.
 type OptionsKey [2]uint64
 
-// Hash returns the hash of raw Geneve options. It is 0 only for no options.
+// Hash returns the hash of raw Geneve options. It is 0 only if there are no options.
 func (k *OptionsKey) Hash(options []byte) uint64 {
 	if len(options) == 0 {
 		return 0
@@ -56,8 +56,8 @@ func (k *OptionsKey) Hash(options []byte) uint64 {
 	return max(fold(acc^a, b), 1)
 }
 
-// AppendTunOptions appends the actions that set the options of the tunnel outputs behind
-// them.
+// AppendTunOptions appends an OpTunOptions, with its OpData actions, to list. It sets the raw Geneve options
+// for the OpTunnel actions after it.
 func AppendTunOptions(list []Action, options []byte) []Action {
 	list = append(list, Action{Op: OpTunOptions, U16: uint16(len(options))})
 	for ; len(options) > 0; options = options[min(8, len(options)):] {
@@ -68,9 +68,9 @@ func AppendTunOptions(list []Action, options []byte) []Action {
 	return list
 }
 
-// ReadTunOptions decodes the OpTunOptions at the start of the list into o, and returns the
-// number of actions that encode it. If the length is invalid or the list is too short, o has
-// no options and the result is 1.
+// ReadTunOptions decodes the OpTunOptions at the start of the list, with its OpData actions, into o. It
+// returns the number of actions that it has read. If the length is invalid or the list is too short, o
+// has no options and the result is 1.
 func ReadTunOptions(list []Action, o *TunOptions) int {
 	o.Len = 0
 	n := int(list[0].U16)
