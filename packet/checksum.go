@@ -7,11 +7,11 @@ import (
 	"math/bits"
 )
 
-// The Internet checksum (RFC 1071). In this package a sum is the ones' complement sum
-// of 16-bit big-endian words. A checksum in a header is the inverted sum.
+// This file computes the Internet checksum (RFC 1071). In this package a sum is the ones' complement
+// sum of 16-bit big-endian words. A checksum in a header is the inverted sum.
 
-// Sum returns the sum over b. If len(b) is odd, the last byte is the upper half of a
-// word.
+// Sum returns the ones' complement sum over b. If len(b) is odd, the last byte is the upper half of
+// a word.
 func Sum(b []byte) uint16 {
 	// Words of any byte order and width give the same sum (RFC 1071 section 2(B) and
 	// 2(C)), up to a final byte swap.
@@ -62,8 +62,8 @@ func sumHeader(ip *[IPv4Len]byte) uint16 {
 	return bits.ReverseBytes16(fold(x>>32 + x&half + y>>32 + y&half + uint64(z)))
 }
 
-// CopySum copies src to dst and returns the sum over src. dst is at least as long as
-// src. src and dst do not overlap.
+// CopySum copies src to dst and returns the sum over src, in one pass. dst must be at least as long
+// as src, and must not overlap it.
 func CopySum(dst, src []byte) uint16 {
 	dst = dst[:len(src)]
 	if len(src) < sumLeast || !sumByBlocks {
@@ -89,30 +89,30 @@ func fold(v uint64) uint16 {
 	return uint16(w)
 }
 
-// Checksum returns the checksum over b.
+// Checksum returns the checksum over b, which is the inverted sum.
 func Checksum(b []byte) uint16 { return ^Sum(b) }
 
-// AddSums returns the sum over two adjacent pieces of data, given their sums a and b.
-// The first piece has an even length.
+// AddSums returns the sum over two adjacent byte ranges, whose sums are a and b. The first range
+// must have an even length.
 func AddSums(a, b uint16) uint16 {
 	s := uint32(a) + uint32(b)
 	return uint16(s>>16 + s)
 }
 
-// SumIPv4 returns the sum over the TCP or UDP pseudo header (RFC 9293, RFC 768). n is
+// SumIPv4 returns the sum over the TCP or UDP pseudo header for IPv4 (RFC 9293, RFC 768). n is
 // the length of transport header and payload in bytes.
 func SumIPv4(src, dst uint32, proto uint8, n int) uint16 {
 	return fold(uint64(src) + uint64(dst) + uint64(proto) + uint64(n))
 }
 
-// SumIPv6 returns the sum over the pseudo header of RFC 8200 section 8.1. src and dst
-// are 16 bytes each.
+// SumIPv6 returns the sum over the pseudo header for IPv6 (RFC 8200 section 8.1). src and dst have 16
+// bytes each. n is the length of transport header and payload in bytes.
 func SumIPv6(src, dst []byte, proto uint8, n int) uint16 {
 	return fold(uint64(Sum(src[:16])) + uint64(Sum(dst[:16])) + uint64(proto) + uint64(n))
 }
 
-// MendChecksum returns the updated checksum. The arguments oldSum and newSum are the
-// sums over the changed bytes before and after the change (RFC 1624 equation 3).
+// MendChecksum returns a checksum after a change of bytes that it covers (RFC 1624 equation 3). The
+// arguments oldSum and newSum are the sums over these bytes before and after the change.
 func MendChecksum(checksum, oldSum, newSum uint16) uint16 {
 	return ^fold(uint64(^checksum) + uint64(^oldSum) + uint64(newSum))
 }

@@ -10,41 +10,40 @@ import (
 // Coalescer merges consecutive segments of a connection within one batch into one
 // large frame (GRO), by the rules of Linux's GRO (net/ipv4/tcp_offload.c,
 // udp_offload.c, and gro_receive of both IP versions). Segmentation of a large frame
-// restores exactly the merged segments. Frames of one connection keep their order: a
-// frame that cannot be merged ends the connection's large frame.
+// restores exactly the merged segments. Frames of one connection keep their order, because
+// no frame is added to the connection's large frame after one that cannot be merged.
 //
-// Call Begin, then Add for every frame of a run in order, then Finish. A frame that
-// Add has merged is part of an earlier frame and must not be sent.
+// For a list of frames with the same outputs, the caller calls Begin, then Add for every frame in
+// order, then Finish. A frame that Add has merged is part of an earlier frame and must not be sent.
 type Coalescer struct {
 	offloads Offloads
 	count    int
-	spans    int // number of spans that Finish will add to the batch
+	spans    int // number of spans that Finish will add to the batch; they must be free
 	flows    [coalesceFlows]coalesceFlow
 	next     [BatchSize]uint8 // next[i] is the frame that follows frame i in the same large frame
 }
 
 const (
-	// coalesceFlows is the number of connections that can have an unfinished large
-	// frame at a time. If one more connection needs one, the oldest large frame is
-	// finished.
+	// coalesceFlows is the number of connections that can have an unfinished large frame at a
+	// time. If a further connection needs one, the oldest large frame is finished.
 	coalesceFlows = 8
-	// maxIPLen is the length of the longest IP datagram in bytes.
+	// maxIPLen is the length of the longest IPv4 datagram in bytes; IPv6 frames are kept as short.
 	maxIPLen = 65535
 )
 
 // coalesceFlow is the current large frame of one connection.
 type coalesceFlow struct {
-	first, last uint8 // frames of the batch, by index
-	open        bool  // more segments may follow
-	fixedID     bool  // IPv4: all segments have the same identification
-	flags       uint8 // TCP: FIN and PSH of all segments
+	first, last uint8 // indexes in the batch of its first and last frame
+	open        bool  // further segments may be merged
+	fixedID     bool  // all segments are IPv4 and have the same identification
+	flags       uint8 // TCP flags FIN and PSH that any later segment has
 	count       int   // number of segments
 	size        int   // payload of the first segment in bytes
-	payload     int   // payload of all segments in bytes
+	payload     int   // total payload of all segments in bytes
 	tag         uint64
 }
 
-// segment describes one frame that may be merged.
+// segment describes one frame that Add tries to merge.
 type segment struct {
 	f       *Frame
 	h       []byte
@@ -53,16 +52,15 @@ type segment struct {
 	payload int
 }
 
-// Begin starts a run of frames. offloads is the set of offloads that all outputs accept.
+// Begin starts a list of frames. offloads is the set of offloads that all outputs of the frames accept.
 func (c *Coalescer) Begin(offloads Offloads) { c.offloads, c.count, c.spans = offloads, 0, 0 }
 
-// Add tries to merge frame i with an earlier frame of its connection. It reports
-// whether it has merged the frame. Frames with different tags (a value of the caller)
-// are never merged.
+// Add tries to merge frame i of the batch into an earlier frame of its connection, and reports whether it
+// has done so. The caller chooses the tag. Frames with different tags are never merged.
 func (c *Coalescer) Add(b *Batch, i int, tag uint64) bool {
 	f := &b.Frames[i]
 	if f.L4 == 0 || f.Proto != ProtoTCP && f.Proto != ProtoUDP {
-		if f.Flags&FrameFragment != 0 { // the fragment's connection is unknown
+		if f.Flags&FrameFragment != 0 { // the fragment's connection is unknown, so no order may change
 			c.Finish(b)
 		}
 		return false
@@ -86,7 +84,7 @@ func (c *Coalescer) Add(b *Batch, i int, tag uint64) bool {
 	return false
 }
 
-// Finish writes the headers of the large frames. Then the caller may send the frames.
+// Finish completes the headers and the spans of all large frames. The caller may then send the frames.
 func (c *Coalescer) Finish(b *Batch) {
 	for i := range c.flows[:c.count] {
 		c.finish(b, &c.flows[i])
@@ -94,7 +92,7 @@ func (c *Coalescer) Finish(b *Batch) {
 	c.count = 0
 }
 
-// find returns the flow with f's addresses, protocol and ports, or nil.
+// find returns the unfinished flow with the addresses, protocol and ports of frame f, or nil.
 func (c *Coalescer) find(b *Batch, f *Frame) *coalesceFlow {
 	h := f.Header()
 	v4 := h[f.L3]>>4 == 4
@@ -116,8 +114,8 @@ func (c *Coalescer) find(b *Batch, f *Frame) *coalesceFlow {
 	return nil
 }
 
-// The method make returns an entry for a new connection. If necessary, it finishes
-// the oldest one.
+// The method make returns an entry for a connection that has none. If all are in use, it first finishes the
+// oldest one.
 func (c *Coalescer) make(b *Batch) *coalesceFlow {
 	if c.count == coalesceFlows {
 		c.finish(b, &c.flows[0])
@@ -128,7 +126,8 @@ func (c *Coalescer) make(b *Batch) *coalesceFlow {
 	return &c.flows[c.count-1]
 }
 
-// read fills s from the headers of s.f, and reports whether the frame can be merged.
+// read fills s from the headers of s.f, and reports whether the frame can be a segment of a large frame
+// that all outputs accept.
 func (s *segment) read(offloads Offloads) bool {
 	f, h := s.f, s.h
 	if f.Flags&(FrameFragment|FrameRouted) != 0 || f.Undone() {
@@ -137,7 +136,7 @@ func (s *segment) read(offloads Offloads) bool {
 	v4 := h[f.L3]>>4 == 4
 	if v4 {
 		ip := IPv4(h[f.L3:])
-		// IPv4 must be unfragmented, without options, and with a valid checksum.
+		// The datagram must be unfragmented and have no options and a valid header checksum.
 		if f.L4 != f.L3+IPv4Len || ip.FlagsFrag()&^0x4000 != 0 || Sum(ip[:IPv4Len]) != 0xffff {
 			return false
 		}
@@ -161,8 +160,8 @@ func (s *segment) read(offloads Offloads) bool {
 	return len(h) == s.headers || f.origin != 0
 }
 
-// start makes frame i the first frame of a connection's large frame. If ok is false, no
-// other frame is merged into it.
+// start makes frame i, which s describes, the first frame of a connection's large frame. If ok is false, no
+// other frame will be merged into it.
 func (flow *coalesceFlow) start(i uint8, s *segment, ok bool, offloads Offloads) {
 	*flow = coalesceFlow{first: i, last: i, count: 1, tag: s.tag, size: s.payload, payload: s.payload}
 	flow.open = ok && s.payload > 0
@@ -172,7 +171,8 @@ func (flow *coalesceFlow) start(i uint8, s *segment, ok bool, offloads Offloads)
 	}
 }
 
-// extends reports whether segment s may be merged into flow as its next segment.
+// extends reports whether segment s may be merged into flow as its next segment. If so, it counts the spans
+// that the merge needs.
 func (c *Coalescer) extends(b *Batch, flow *coalesceFlow, s *segment) bool {
 	first := &b.Frames[flow.first]
 	o, h, f := first.Header(), s.h, s.f
@@ -198,9 +198,9 @@ func (c *Coalescer) extends(b *Batch, flow *coalesceFlow, s *segment) bool {
 	return true
 }
 
-// sameIP reports whether two IP headers with the same addresses allow a merge. TTL,
-// TOS, flow label and DF must be equal. Identifications must increase by one; with DF
-// set, they may instead be equal.
+// sameIP reports whether "ip", the IP header of the next segment, allows a merge with the first segment,
+// which has the same addresses. TTL, TOS, flow label and DF must be equal. Identifications must increase by
+// one from segment to segment; with DF set, they may instead be equal.
 func (flow *coalesceFlow) sameIP(first, ip []byte) bool {
 	if ip[0]>>4 != 4 {
 		return binary.BigEndian.Uint32(first) == binary.BigEndian.Uint32(ip) && first[7] == ip[7]
@@ -211,7 +211,7 @@ func (flow *coalesceFlow) sameIP(first, ip []byte) bool {
 	}
 	step := z.ID() - a.ID()
 	if flow.count == 1 && step == 0 && a.FlagsFrag()&0x4000 != 0 {
-		flow.fixedID = true // setting the flag does no harm if the frame is refused afterwards
+		flow.fixedID = true // this does no harm if the segment is not merged for another reason
 		return true
 	}
 	if flow.fixedID {
@@ -220,9 +220,10 @@ func (flow *coalesceFlow) sameIP(first, ip []byte) bool {
 	return int(step) == flow.count
 }
 
-// sameTCP reports whether two TCP headers allow a merge: it compares their options and
-// the urgent pointer. Linux ignores the urgent pointer if URG is not set, but then
-// segmentation does not restore it.
+// sameTCP reports whether tcp, the TCP header of the next segment, allows a merge with the first segment. The
+// sequence number must be the next one. Acknowledgement, window, options, urgent pointer and all flags
+// except FIN and PSH must be equal. Linux ignores the urgent pointer if URG is not set, but segmentation
+// would then not restore it.
 func (flow *coalesceFlow) sameTCP(first, tcp []byte) bool {
 	const mayDiffer = (tcpFIN | tcpPSH) << 16
 	if len(first) != len(tcp) || tcp[13]&tcpCWR != 0 ||
@@ -249,7 +250,7 @@ func (flow *coalesceFlow) add(s *segment) {
 	}
 }
 
-// finish turns the merged frames of a flow into one large frame.
+// finish turns the merged frames of a flow into one large frame, with the headers of the first.
 func (c *Coalescer) finish(b *Batch, flow *coalesceFlow) {
 	if flow.count < 2 {
 		return
@@ -287,7 +288,7 @@ func (c *Coalescer) finish(b *Batch, flow *coalesceFlow) {
 	flow.count, flow.open = 1, false
 }
 
-// joinSpans appends the payload of the flow's later frames to frame f.
+// joinSpans appends spans with the payload of the flow's other frames to f, the first one.
 func (c *Coalescer) joinSpans(b *Batch, flow *coalesceFlow, f *Frame) {
 	c.spans -= int(f.spanCount)
 	first := b.spanUsed
@@ -302,7 +303,7 @@ func (c *Coalescer) joinSpans(b *Batch, flow *coalesceFlow, f *Frame) {
 			b.AddSpan(f, own, uint32(n))
 		}
 		for _, s := range b.Spans(g) {
-			if b.spanUsed > first { // adjacent spans become one
+			if b.spanUsed > first { // a span that begins where the one before ends is joined with it
 				if last := &b.spans[b.spanUsed-1]; last.Addr+uintptr(last.Len) == s.Addr {
 					last.Len += s.Len
 					f.tailLen += s.Len

@@ -2,15 +2,14 @@
 
 package packet
 
-// This file updates the checksum of SCTP (RFC 9260 appendix A). The checksum is a CRC,
-// which is linear: the effect of changed bytes depends only on the change and on the
-// number of bytes after it. A changed port therefore needs no new pass over the
-// payload.
+// This file updates the checksum of SCTP (CRC32c, RFC 9260 appendix A) after a change of a port. A CRC
+// is linear: the effect of changed bytes depends only on the change and on the number of bytes after
+// it. The update therefore does not read the payload.
 
-const castagnoli = 0x82f63b78 // bits reflected
+const castagnoli = 0x82f63b78 // the polynomial of CRC32c, its bits in reverse order
 
-// crcPowers[i] is x to the power of 8<<i modulo the polynomial: the effect of 1<<i
-// zero bytes. It covers lengths up to MaxFrameLen.
+// crcPowers[i] is x to the power of 8<<i modulo the polynomial. A multiplication by it has the effect
+// of 1<<i zero bytes after the change. The powers suffice for lengths up to MaxFrameLen.
 var crcPowers = func() (p [17]uint32) {
 	p[0] = 1 << (31 - 8)
 	for i := 1; i < len(p); i++ {
@@ -31,8 +30,8 @@ func crcMultiply(a, b uint32) (product uint32) {
 	return product
 }
 
-// crcDelta returns the change of a CRC if a 16-bit big-endian word is XORed with
-// xorWord. The word is n bytes before the end; n < 1<<17.
+// crcDelta returns the value with which a CRC must be XORed if a 16-bit big-endian word of the data is
+// XORed with xorWord. n, below 1<<17, is the number of bytes after the word.
 func crcDelta(xorWord uint16, n int) uint32 {
 	crc := uint32(xorWord>>8 | xorWord<<8)
 	for range 16 {

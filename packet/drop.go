@@ -2,11 +2,11 @@
 
 package packet
 
-// DropReason is the reason for a drop. The worker and, if known, the port count drops
-// by reason.
+// DropReason is the reason why a frame is dropped. The worker counts drops by reason, and so does the
+// port if it is known.
 type DropReason uint8
 
-// The order is the layout of the drop counters in shared memory. New reasons go to
+// Drop reasons. Their order is the layout of the drop counters in shared memory, so new reasons go to
 // the end.
 const (
 	// DropNone: the frame is not dropped.
@@ -21,24 +21,25 @@ const (
 	// DropBadARP: the frame ends within an ARP packet, or the ARP packet claims IPv4
 	// over Ethernet with other address lengths.
 	DropBadARP
-	// DropBadIPv4: version or header length of an IPv4 header contradict the frame, or the
-	// total length exceeds the frame, and a device could fill up the frame to this length.
+	// DropBadIPv4: the version or the header length of an IPv4 header is invalid, or its total length
+	// exceeds the frame. In the second case the frame is dropped only if it is so short that a device
+	// pads it.
 	DropBadIPv4
-	// DropBadIPv6: the version of an IPv6 header contradicts the frame, or the payload length
-	// exceeds the frame, and a device could fill up the frame to this length; or the chain of
-	// extension headers has no end.
+	// DropBadIPv6: the version of an IPv6 header is not 6, or the frame ends within its extension headers
+	// or has too many of them, or the payload length exceeds the frame. In the last case the frame is
+	// dropped only if it is so short that a device pads it.
 	DropBadIPv6
 	// DropBadTransport: the datagram ends within its TCP, UDP, SCTP or ICMP header,
 	// or a length in that header contradicts the datagram.
 	DropBadTransport
-	// DropFlow: the matching flow has the action drop, or no matching flow has an
-	// output.
+	// DropFlow: the flow that matched has the action drop, or no flow that matched sends the frame to
+	// a port.
 	DropFlow
 	// DropTableMiss: no flow matched.
 	DropTableMiss
-	// DropTTLExpired: dec_ttl met a TTL of 1 or 0.
+	// DropTTLExpired: the action dec_ttl found a TTL or hop limit of 1 or 0.
 	DropTTLExpired
-	// DropNoHeadroom: the tags or tunnel headers to push exceed the frame's headroom.
+	// DropNoHeadroom: the frame's headroom has no space for a tag or header that an action adds.
 	DropNoHeadroom
 	// DropNoPort: the output port of the action does not exist.
 	DropNoPort
@@ -48,14 +49,14 @@ const (
 	DropTxFailed
 	// DropMissRingFull: the upcall ring to control is full.
 	DropMissRingFull
-	// DropHeldFull: all slots for held frames are in use, or the frame is longer than
-	// a slot. A frame is held during its upcall.
+	// DropHeldFull: all slots for held frames are in use, or the frame is longer than a slot. A frame is
+	// held until control has answered its upcall, for example.
 	DropHeldFull
 	// DropHeldExpired: a held frame waited longer than datapath.HeldTimeoutNS.
 	DropHeldExpired
-	// DropMissAgain: a held frame missed again at its second look-up.
+	// DropMissAgain: a held frame had no megaflow at its second look-up either.
 	DropMissAgain
-	// DropNotTunnel: a frame received through an uplink is no datagram of a tunnel.
+	// DropNotTunnel: a frame that an uplink received is not a datagram of a tunnel.
 	DropNotTunnel
 	// DropBadOuter: the outer IP or UDP header of a tunnel contradicts the frame, or
 	// its checksum is wrong.
@@ -64,7 +65,7 @@ const (
 	// that the tunnel does not allow, or a VXLAN-GPE header has another version than 0 or
 	// the flag O.
 	DropBadVXLAN
-	// DropNoTunnelPort: no tunnel has this VNI or key and remote.
+	// DropNoTunnelPort: no tunnel has the datagram's VNI or key, and its sender as the remote.
 	DropNoTunnelPort
 	// DropNoRoute: the kernel has no route to the tunnel's remote, or the
 	// route leaves through a device that is no uplink of the switch.
@@ -73,10 +74,10 @@ const (
 	DropNoNeighbour
 	// DropTooBigForTunnel: the encapsulated frame exceeds the uplink's MTU.
 	DropTooBigForTunnel
-	// DropLoop: the frame exceeded the limit of resubmits, nesting or repeated
-	// look-ups.
+	// DropLoop: the actions of the frame exceeded the limit of resubmits, of nested actions or of
+	// repeated look-ups.
 	DropLoop
-	// DropPortFault: an access to the shared memory of the frame's port faulted.
+	// DropPortFault: an access to the memory that a guest shares with the frame's port caused a fault.
 	DropPortFault
 	// DropBadECN: the outer header of a tunnel reports congestion, and the inner
 	// header's transport does not support ECN (RFC 6040 section 4.2).
@@ -86,41 +87,44 @@ const (
 	// DropBadOffload: the virtio-net header contradicts the frame, or asks for an
 	// offload that was not negotiated.
 	DropBadOffload
-	// DropConnLimit: ct(commit) found the connection table or the zone's quota full,
-	// and no connection may be evicted.
+	// DropConnLimit: ct(commit) found as many connections as the table or the zone may have, and none
+	// of them may be evicted.
 	DropConnLimit
-	// DropNATExhausted: no free NAT address and port, or another connection already
-	// uses the new connection's tuple.
+	// DropNATExhausted: ct(commit) found no free address and port for NAT, or another connection already
+	// has the new connection's tuple.
 	DropNATExhausted
-	// DropMeter: a meter's rate was exceeded.
+	// DropMeter: the frame exceeded the rate of an OpenFlow meter.
 	DropMeter
 	// DropBadFragment: the fragment overlaps another, is a duplicate, contradicts its
 	// datagram, or exceeds the limit of incomplete datagrams.
 	DropBadFragment
-	// DropHeldShare: the sender or the next hop has reached its quota of held frames.
+	// DropHeldShare: the frame's sender, or the next hop for which it would wait, has reached its quota
+	// of held frames.
 	DropHeldShare
-	// DropGateway: the FTP helper cannot rewrite this segment of a translated control
-	// connection, because it is out of order, has new boundaries, or follows an
-	// unacknowledged rewrite. TCP sends the segment again. Or the FTP or TFTP connection
-	// announces what another one has announced.
+	// DropGateway: the FTP gateway cannot rewrite this segment of a control connection with NAT, because
+	// the segment is out of order, divides an announcement, or follows a rewritten announcement that is
+	// not acknowledged yet. TCP sends the segment again. Or an FTP or TFTP connection with NAT announces
+	// an address and a port that another one has announced.
 	DropGateway
-	// DropSpoofed: the input port's binding forbids the sender address.
+	// DropSpoofed: the input port's binding does not allow the frame's sender address.
 	DropSpoofed
-	// DropReserved: a frame to a reserved address of IEEE 802.1Q table 8-1, or one to the
-	// service's MAC address of a declared network that is no request, in the action normal.
+	// DropReserved: the switch does not forward frames to this address, or control takes the frame. The
+	// action normal drops frames to a reserved address of IEEE 802.1Q table 8-1 and frames to a
+	// network's own services. The others are LACP on a bond and frames to tunnel.BFDAddress into a tunnel
+	// with BFD.
 	DropReserved
-	// DropBadSource: a frame from a group address, in the action normal.
+	// DropBadSource: the source MAC address of a frame in the action normal is a group address.
 	DropBadSource
-	// DropNoAddress: weft-central did not resolve the destination in time, or the
-	// port exceeded its quota of requests.
+	// DropNoAddress: weft-central did not say in time on which host the destination is, or the input
+	// port exceeded its quota of such requests.
 	DropNoAddress
 	// DropHeldLost: the engine ended while it held the frame.
 	DropHeldLost
-	// DropWrongVLAN: the frame's input port, or the declared port of its destination,
-	// does not carry the frame's VLAN, in the action normal.
+	// DropWrongVLAN: the input port, or the port that weft-central has declared for the destination,
+	// does not carry the frame's VLAN. The action normal checks this.
 	DropWrongVLAN
-	// DropRxFull: the queue of an uplink's packet socket was full, so the kernel gave
-	// only the start of a frame that is longer than a slot.
+	// DropRxFull: the queue of an uplink's packet socket was full, so the kernel passed only the start
+	// of a frame that is longer than a slot of the socket's ring.
 	DropRxFull
 	// DropPortOff: the frame's input port, or its only output, has the option admin=down.
 	DropPortOff
@@ -132,26 +136,27 @@ const (
 	DropBadGeneve
 	// DropTunnelPayload: the payload of a tunnel's datagram is not an Ethernet frame.
 	DropTunnelPayload
-	// DropPacketType: encap or decap does not fit the type of the packet, or the packet has
-	// no Ethernet header at an output.
+	// DropPacketType: the action encap or decap is not for packets of this type, or an action outputs a
+	// packet that has no Ethernet header.
 	DropPacketType
-	// DropQueue: the rate of a queue of the output port was exceeded.
+	// DropQueue: the frame exceeded the rate of its queue at the output port.
 	DropQueue
-	// DropPoliced: the rate of ingress policing of the input port was exceeded.
+	// DropPoliced: the frame exceeded the rate of ingress policing at the input port.
 	DropPoliced
-	// DropBudget: the translation of the frame's flow took more steps than one may
-	// (xlate.MaxSteps).
+	// DropBudget: the translation of the frame through the OpenFlow tables needs more steps than
+	// xlate.MaxSteps.
 	DropBudget
-	// DropNotAttached: the output port exists, but the worker has no queue of it: no guest
-	// is connected, its device is missing, or the port has failed.
+	// DropNotAttached: the output port exists, but the worker has no queue for it. The reason is that no
+	// guest is connected, that the port's device is missing, or that the port has failed.
 	DropNotAttached
-	// DropSlowReceiver: copies into the memory of the receiving guest took more than its part of the
-	// worker's time, or its chains have too many pieces.
+	// DropSlowReceiver: copies into the memory of the receiving guest took more than its share of the
+	// worker's time, or the guest's descriptor chains consist of too many small buffers.
 	DropSlowReceiver
-	// DropManyPieces: the sending guest's descriptor chain has many more pieces than a frame of its length needs.
+	// DropManyPieces: the sending guest's descriptor chain has many more buffers than a frame of this
+	// length needs.
 	DropManyPieces
-	// DropBondBackup: a bond does not take the frame on this member. Another switch has flooded
-	// it to several members, or the bond has sent it itself.
+	// DropBondBackup: a bond does not accept the frame from this member, because another switch has
+	// flooded it to several members, or because the bond has sent it itself.
 	DropBondBackup
 	// DropBadGRE: a GRE header has flags of RFC 1701, another version than 0 or a wrong checksum,
 	// or an ERSPAN header has another version than 1 and 2, or the datagram is too short for them.
@@ -159,7 +164,7 @@ const (
 	// DropBadNSH: a network service header has another version than 0, or its length
 	// contradicts the frame or the MD type (RFC 8300 section 2).
 	DropBadNSH
-	// DropGroupRules: no rule of the groups of the sending or the receiving port allows the frame.
+	// DropGroupRules: no rule in the security groups of the sending or of the receiving port allows the frame.
 	DropGroupRules
 
 	dropReasonCount

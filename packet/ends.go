@@ -8,8 +8,8 @@ import (
 )
 
 // SetIPv4Ends sets both addresses (source<<32 | destination) and both ports (source<<16 | destination) of a
-// TCP or UDP frame over IPv4. It returns false and changes nothing if the frame is neither TCP nor UDP over
-// IPv4, or if its checksum is unfinished.
+// TCP or UDP frame over IPv4, and updates its checksums. It returns false and changes nothing if the frame is
+// neither TCP nor UDP over IPv4, or if its transport checksum is unfinished.
 func (f *Frame) SetIPv4Ends(addresses uint64, ports uint32) bool {
 	if f.L4 == 0 || f.Proto != ProtoTCP && f.Proto != ProtoUDP || f.partial() {
 		return false
@@ -19,7 +19,7 @@ func (f *Frame) SetIPv4Ends(addresses uint64, ports uint32) bool {
 	if len(ip) < IPv4Len || len(l4) < UDPLen || ip[0]>>4 != 4 {
 		return false
 	}
-	// One update covers all changes: the inverted old words plus the new words (RFC
+	// All changes are added up to one sum, of the inverted old words and the new words (RFC
 	// 1624 equation 3).
 	moved := addSums(addresses, ^binary.BigEndian.Uint64(ip[12:]))
 	movedPorts := uint64(ports) + uint64(^binary.BigEndian.Uint32(l4))
@@ -46,9 +46,9 @@ func addSums(a, b uint64) uint64 {
 	return sum + carry
 }
 
-// mend returns a checksum after a change of the bytes that the checksum covers. moved is the sum of the
-// changes. mend folds 64 bits to 16: if a word is added to itself with exchanged halves, its upper half is
-// the folded sum.
+// mend returns a checksum after a change of bytes that it covers. moved is the sum, in 64 bits, of the
+// inverted old words and the new words. mend folds it to 16 bits in two steps. Each step adds a word to
+// itself with its halves exchanged, so that the upper half becomes the folded sum.
 func mend(checksum uint16, moved uint64) uint16 {
 	moved = addSums(moved, uint64(^checksum))
 	half := uint32((moved + bits.RotateLeft64(moved, 32)) >> 32)

@@ -4,21 +4,21 @@ package packet
 
 import "unsafe"
 
-// Foreign returns n bytes of foreign memory at addr as a slice. The memory must stay
-// mapped, outside of the Go heap, while the slice is used.
+// Foreign returns n bytes at addr as a slice, without copying. The memory is foreign: a guest or the kernel
+// may change it. It must stay mapped, outside of the Go heap, while the slice is used.
 func Foreign(addr uintptr, n uint32) []byte {
 	// Memory outside of the Go heap is neither moved nor freed by the garbage
 	// collector.
 	return unsafe.Slice((*byte)(*(*unsafe.Pointer)(unsafe.Pointer(&addr))), n)
 }
 
-// The build fails unless every Frame and its header buffer start on a cache line.
+// The build fails here if not every Frame and every header buffer start on a cache line.
 const _ = -(unsafe.Offsetof(Frame{}.buf)%64 + unsafe.Sizeof(Frame{})%64)
 
 // pointer converts the address of foreign memory to an unsafe.Pointer.
 func pointer(addr uintptr) unsafe.Pointer { return *(*unsafe.Pointer)(unsafe.Pointer(&addr)) }
 
-// copy64 copies 64 bytes between separate buffers. On amd64 the compiler moves each array of
+// copy64 copies 64 bytes between buffers that do not overlap. On amd64 the compiler moves each array of
 // 16 bytes with one load and one store. An assignment of 64 bytes would call memmove, which
 // takes longer.
 func copy64(dst, src unsafe.Pointer) {
@@ -29,12 +29,13 @@ func copy64(dst, src unsafe.Pointer) {
 	p[3] = q[3]
 }
 
-// isWide reports whether two overlapping calls of copy64 copy exactly n bytes.
+// isWide reports whether n is from 64 to InnerHeader, so that two calls of copy64, whose ranges may overlap,
+// copy exactly n bytes.
 func isWide(n uint32) bool { return n-64 <= InnerHeader-64 }
 
-// Append appends one frame for each span until the batch is full, and returns their
-// number. It copies the first bytes of a span into the header buffer; the rest stays
-// a span. Spans must not be empty.
+// Append appends one frame for each span until the batch is full, and returns the number of frames. It
+// copies the first InnerHeader bytes of a span into the header buffer; the rest stays a span. Spans
+// must not be empty.
 func (b *Batch) Append(spans []Span) int {
 	for n, s := range spans {
 		if b.N >= BatchSize || b.spanUsed == MaxSpans {
@@ -60,8 +61,8 @@ func (b *Batch) Append(spans []Span) int {
 	return len(spans)
 }
 
-// GatherAll copies frames of the batch to addresses in foreign memory. order has the
-// indexes of the frames. Each address has room for the whole frame.
+// GatherAll copies whole frames of the batch to foreign memory. order has the indexes of the frames. The
+// memory at each of the addresses must have space for the whole frame.
 func (b *Batch) GatherAll(order []uint8, addresses []uintptr) {
 	for n, i := range order {
 		if n >= len(addresses) {
@@ -81,7 +82,7 @@ func (b *Batch) GatherAll(order []uint8, addresses []uintptr) {
 	}
 }
 
-// Gather copies the frame, header buffer first, into dst. It returns the number of
+// Gather copies the frame, first the header buffer and then the spans, into dst. It returns the number of
 // bytes copied: the smaller of the frame's length and len(dst).
 func (b *Batch) Gather(f *Frame, dst []byte) int {
 	n := copy(dst, f.buf[f.start:f.end])
@@ -94,8 +95,8 @@ func (b *Batch) Gather(f *Frame, dst []byte) int {
 	return n
 }
 
-// Cursor reads a frame from front to back into buffers of any size, without
-// allocating. Batch.Cursor returns one; the zero Cursor is invalid.
+// Cursor reads a frame from front to back into buffers of any size. It allocates no memory.
+// Batch.Cursor makes one. The zero Cursor is a frame without bytes.
 type Cursor struct {
 	header []byte
 	spans  []Span
@@ -108,7 +109,8 @@ func (b *Batch) Cursor(f *Frame) Cursor {
 	return Cursor{header: f.buf[f.start:f.end], spans: b.Spans(f)}
 }
 
-// Read fills dst with the frame's next bytes and returns their number.
+// Read copies the frame's next bytes to dst and returns their number, which is less than len(dst) only at
+// the end of the frame.
 func (c *Cursor) Read(dst []byte) int {
 	n := copy(dst, c.header)
 	c.header = c.header[n:]
@@ -124,6 +126,6 @@ func (c *Cursor) Read(dst []byte) int {
 	return n
 }
 
-// Address returns the address of the first byte of b, for use in a span. b must not be
+// Address returns the address of the first byte of b, for a span. b must not be
 // empty, and must be in memory that is mapped outside the Go heap.
 func Address(b []byte) uintptr { return uintptr(unsafe.Pointer(&b[0])) }

@@ -7,8 +7,8 @@ import "encoding/binary"
 // EtherTypeNSH is the EtherType of the network service header (NSH).
 const EtherTypeNSH = 0x894f
 
-// Lengths of an NSH in bytes, and its MD types (RFC 8300 section 2.2): type 1 has four context
-// headers of 32 bits, type 2 has any number of variable length, also none.
+// Lengths of an NSH in bytes, and its metadata (MD) types (RFC 8300 section 2.2). An NSH of type 1 has four
+// context headers of 32 bits. One of type 2 has any number of them, also none, of variable length.
 const (
 	NSHBaseLen = 8
 	NSHType1   = 1
@@ -29,13 +29,13 @@ const (
 // section 2).
 type NSH []byte
 
-// Version returns the version, which is 0.
+// Version returns the version; RFC 8300 defines only 0.
 func (h NSH) Version() uint8 { return h[0] >> 6 }
 
 // HeaderLen returns the length of the whole header in bytes.
 func (h NSH) HeaderLen() int { return int(h[1]&0x3f) * 4 }
 
-// HasValidLen reports whether the length suits the MD type.
+// HasValidLen reports whether the length in the header is possible for its MD type.
 func (h NSH) HasValidLen() bool {
 	if h.MDType() == NSHType1 {
 		return h.HeaderLen() == nshType1
@@ -43,15 +43,16 @@ func (h NSH) HasValidLen() bool {
 	return h.HeaderLen() >= NSHBaseLen
 }
 
-// MDType returns the type of the context headers.
+// MDType returns the metadata type, which says what context headers follow.
 func (h NSH) MDType() uint8 { return h[2] & 0xf }
 
-// NSHFields are the fields of the first 8 bytes of an NSH, as a key has them, without version and
-// length: flags 8 | TTL 8 | MD type 8 | next protocol 8 | service path identifier 24 | service
-// index 8. The flags are O and U.
+// NSHFields are the fields in the first 8 bytes of an NSH, without version and length, as a flowtable.Key
+// has them. With their sizes in bits, from the most significant bits on: flags 8 | TTL 8 | MD type 8 | next
+// protocol 8 | service path identifier 24 | service index 8. The flags are O and U.
 type NSHFields uint64
 
-// Lowest bits of fields in NSHFields, and their sizes in the header.
+// Number of the lowest bit of each field in NSHFields, and masks of the fields that are narrower in the
+// header.
 const (
 	NSHFlagsShift  = 56
 	NSHTTLShift    = 48
@@ -62,14 +63,14 @@ const (
 	nshTTL         = 0x3f
 )
 
-// Fields returns the fields of the first 8 bytes.
+// Fields returns the fields in the first 8 bytes of the header.
 func (h NSH) Fields() NSHFields {
 	first := uint64(binary.BigEndian.Uint16(h))
 	return NSHFields(first>>12&nshFlags<<NSHFlagsShift | first>>6&nshTTL<<NSHTTLShift | uint64(h.MDType())<<NSHMDTypeShift |
 		uint64(binary.BigEndian.Uint32(h[3:7]))<<8 | uint64(h[7]))
 }
 
-// write writes the first 8 bytes. length is the length of the header in bytes.
+// write writes the first 8 bytes of the header. length is the length of the whole header in bytes.
 func (h NSH) write(v NSHFields, length int) {
 	first := uint64(v)>>NSHFlagsShift&nshFlags<<12 | uint64(v)>>NSHTTLShift&nshTTL<<6 | uint64(length/4)
 	binary.BigEndian.PutUint16(h, uint16(first))
@@ -78,8 +79,8 @@ func (h NSH) write(v NSHFields, length int) {
 	h[7] = uint8(v)
 }
 
-// nsh returns the header buffer from the NSH on, and the offset of the EtherType; nil: the frame
-// has none. Extraction has checked the lengths in it.
+// nsh returns the header buffer from the NSH on, and the offset of the EtherType before it. It returns nil if
+// the frame has no NSH. Extraction has checked the NSH's length.
 func (f *Frame) nsh() (NSH, int) {
 	h, at := f.Header(), f.typeOffset()
 	if at < 0 || at+2+NSHBaseLen > len(h) || binary.BigEndian.Uint16(h[at:]) != EtherTypeNSH {
@@ -88,7 +89,8 @@ func (f *Frame) nsh() (NSH, int) {
 	return h[at+2:], at
 }
 
-// newLen returns the length of a new NSH without context, except the zeros of MD type 1.
+// newLen returns the length in bytes of a new NSH. Only for MD type 1 it includes context headers, which are
+// 0.
 func (v NSHFields) newLen() int {
 	if uint8(v>>NSHMDTypeShift) == NSHType1 {
 		return nshType1
@@ -96,7 +98,8 @@ func (v NSHFields) newLen() int {
 	return NSHBaseLen
 }
 
-// EncapNSH prepends an Ethernet header with addresses 0, and an NSH.
+// EncapNSH prepends an Ethernet header with addresses 0, and an NSH with the fields v. It returns
+// DropNoHeadroom and changes nothing if the headroom is too small.
 func (f *Frame) EncapNSH(v NSHFields) DropReason {
 	length := v.newLen()
 	h := f.Push(EthernetLen + length)
@@ -110,7 +113,8 @@ func (f *Frame) EncapNSH(v NSHFields) DropReason {
 	return DropNone
 }
 
-// PushNSH inserts an NSH behind the Ethernet header and its tags, and sets the EtherType.
+// PushNSH inserts an NSH with the fields v after the Ethernet header and its VLAN tags, and sets the
+// EtherType. It returns DropNoHeadroom and changes nothing if the headroom is too small.
 func (f *Frame) PushNSH(v NSHFields) DropReason {
 	at, length := f.typeOffset(), v.newLen()
 	if at < 0 {
@@ -128,8 +132,8 @@ func (f *Frame) PushNSH(v NSHFields) DropReason {
 	return DropNone
 }
 
-// DecapNSH removes the outer Ethernet header with its VLAN tags, and the NSH. It drops a frame
-// that has no whole Ethernet header behind the NSH, or not in the header buffer.
+// DecapNSH removes the outer Ethernet header with its VLAN tags, and the NSH. It returns a drop reason if no
+// whole Ethernet header follows the NSH in the header buffer. It changes nothing if the frame has no NSH.
 func (f *Frame) DecapNSH() DropReason {
 	h, at := f.nsh()
 	switch {
@@ -144,8 +148,8 @@ func (f *Frame) DecapNSH() DropReason {
 	return DropNone
 }
 
-// PopNSH removes the NSH and sets the EtherType. It drops a frame whose NSH is longer than the
-// header buffer.
+// PopNSH removes the NSH and sets the EtherType. It returns a drop reason if the NSH does not fit into the
+// header buffer. It changes nothing if the frame has no NSH.
 func (f *Frame) PopNSH(etherType uint16) DropReason {
 	h, at := f.nsh()
 	if h == nil {
@@ -161,7 +165,7 @@ func (f *Frame) PopNSH(etherType uint16) DropReason {
 	return DropNone
 }
 
-// SetNSHFields sets the bits of mask in the fields of the NSH, if the frame has one.
+// SetNSHFields sets those bits of the NSH's fields to v that are set in mask, if the frame has an NSH.
 func (f *Frame) SetNSHFields(v, mask NSHFields) {
 	if h, _ := f.nsh(); h != nil {
 		h.write(h.Fields()&^mask|v&mask, h.HeaderLen())

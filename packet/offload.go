@@ -4,46 +4,45 @@ package packet
 
 import "encoding/binary"
 
-// Offload is the work that a frame's sender has left undone: finishing a checksum
-// (partial), or cutting the payload into segments. An output does this work, or passes
-// it on to a device. The zero Offload means no work. On rings and taps, the virtio-net
+// Offload is the work that a frame's sender has left to the switch: to finish a checksum (which is called
+// partial until then), or to cut the payload into segments. An output does this work, or leaves it to its
+// device or guest. The zero Offload means that nothing is left to do. On rings and taps, the virtio-net
 // header carries an Offload (virtio 1.2 section 5.1.6); see vnet.go.
 type Offload struct {
-	// GSO is the kind of a large frame. The payload of a large frame consists of
-	// segments with Size bytes of payload each; the last may be shorter.
+	// GSO is the kind of a large frame. A large frame must be cut into segments with Size bytes
+	// of payload each; the last may be shorter.
 	GSO GSO
 	// Flags is a set of the Offload* bits.
 	Flags uint8
 	Size  uint16
-	// CsumStart and CsumOffset are valid with OffloadPartial. The checksum covers the
-	// header buffer from offset CsumStart on, and the spans. The checksum field is at
-	// CsumStart+CsumOffset. Until the checksum is finished, the field holds the sum
-	// over the pseudo header.
+	// CsumStart and CsumOffset are valid if OffloadPartial is set. The checksum covers the frame from
+	// offset CsumStart on. The checksum field is at offset CsumStart+CsumOffset. Until the checksum
+	// is finished, the field holds the sum over the pseudo header.
 	CsumStart, CsumOffset uint16
 }
 
-// Offload flags.
+// Bits of Offload.Flags.
 const (
-	// OffloadPartial: the transport checksum is not finished.
+	// OffloadPartial means that the transport checksum is not finished.
 	OffloadPartial uint8 = 1 << iota
-	// OffloadValid: a trusted party has verified the transport checksum.
+	// OffloadValid means that the kernel, a device or this package has verified the transport checksum.
 	OffloadValid
-	// OffloadFixedID: all segments of a large IPv4 frame have the same identification
-	// (RFC 6864 section 4.1 allows this with DF). Without the flag, the
-	// identification increases by one.
+	// OffloadFixedID means that all segments of a large IPv4 frame get the same identification
+	// (RFC 6864 section 4.1 allows this with DF). Without the flag, the identification
+	// increases by one from segment to segment.
 	OffloadFixedID
-	// OffloadOuter: the checksum of the UDP or GRE header at OuterL4 is missing; see
-	// outer.go.
+	// OffloadOuter means that the checksum of the outer UDP or GRE header, at OuterL4, is not
+	// finished; see outer.go.
 	OffloadOuter
-	// OffloadGRE: the header at OuterL4 is GRE, which no device segments.
+	// OffloadGRE means that the header at OuterL4 is GRE. No output takes a large frame in GRE.
 	OffloadGRE
 )
 
 // GSO is the kind of a large frame.
 type GSO uint8
 
-// Kinds of large frames. UDP means USO: datagrams of equal size (virtio's UDP_L4). The
-// older UFO is not supported: see decision 0006.
+// Kinds of large frames. A frame of kind GSOUDP is cut into UDP datagrams of equal size (USO, UDP_L4 in
+// virtio). The older UFO, which cuts into IP fragments, is not supported: see decision 0006.
 const (
 	GSONone GSO = iota
 	GSOTCPv4
@@ -51,29 +50,29 @@ const (
 	GSOUDP
 )
 
-// Offloads is a set of offloads that an output supports or a sender may use.
+// Offloads is a set of kinds of offloads: those that an output accepts, or that a sender may use.
 type Offloads uint8
 
 // Bits of Offloads.
 const (
-	// TakesPartial: partial checksums.
+	// TakesPartial stands for partial checksums.
 	TakesPartial Offloads = 1 << iota
-	// TakesTCPv4 and TakesTCPv6: large TCP frames. TakesECN: large TCP frames whose
-	// first segment has CWR set (RFC 3168 section 6.1.2).
+	// TakesTCPv4 and TakesTCPv6 stand for large TCP frames. TakesECN stands for large TCP frames
+	// whose flag CWR is set, which only the first segment gets (RFC 3168 section 6.1.2).
 	TakesTCPv4
 	TakesTCPv6
 	TakesECN
-	// TakesUDP: large UDP frames over IPv4 and IPv6.
+	// TakesUDP stands for large UDP frames over IPv4 and IPv6.
 	TakesUDP
-	// TakesTunnel: large frames with the outer headers of a tunnel. The outer length
-	// fields need not match.
+	// TakesTunnel stands for offloads of frames with the outer headers of a tunnel. The outer
+	// length fields of a large frame need not match.
 	TakesTunnel
 
 	TakesAll = TakesPartial | TakesTCPv4 | TakesTCPv6 | TakesECN | TakesUDP
 )
 
-// Takes reports whether the set o includes all unfinished work of the frame. It is false for
-// a FrameHidden frame with unfinished work, and for a large frame in GRE.
+// Takes reports whether an output that accepts the set o accepts the unfinished work of frame f. It is
+// always false for a FrameHidden frame with unfinished work, and for a large frame in GRE.
 func (o Offloads) Takes(f *Frame) bool {
 	need := Offloads(0)
 	if f.Offload.Flags&OffloadPartial != 0 {
@@ -96,7 +95,7 @@ func (o Offloads) Takes(f *Frame) bool {
 	return need&^o == 0 && (need == 0 || f.Flags&FrameHidden == 0)
 }
 
-// congestion returns TakesECN if the TCP flag CWR is set, otherwise 0.
+// congestion returns TakesECN if the TCP flag CWR of the frame is set, otherwise 0.
 func (f *Frame) congestion() Offloads {
 	if f.Header()[f.L4+13]&tcpCWR != 0 {
 		return TakesECN
@@ -104,7 +103,7 @@ func (f *Frame) congestion() Offloads {
 	return 0
 }
 
-// The lower eight TCP flags.
+// The lower eight TCP flags, as in byte 13 of the TCP header.
 const (
 	tcpFIN = 1 << iota
 	tcpSYN
@@ -116,14 +115,14 @@ const (
 	tcpCWR
 )
 
-// Undone reports whether the frame's checksum or segmentation is unfinished.
+// Undone reports whether the frame's transport checksum is partial or the frame is a large frame.
 func (f *Frame) Undone() bool { return f.Offload.GSO != GSONone || f.Offload.Flags&OffloadPartial != 0 }
 
-// CheckOffload checks the frame's offload against its headers, after extraction. It
-// extends the header buffer to all headers that later steps need. It returns
-// DropBadOffload if offload and headers contradict each other, or if a large frame has
-// more than maxSegments segments. A large frame of one segment becomes an ordinary
-// frame.
+// CheckOffload compares the frame's offload, which a guest may have written, with its headers. Extraction
+// must have set L3 and L4. CheckOffload extends the header buffer to all headers that later steps need. It
+// returns DropBadOffload if offload and headers contradict each other, or if a large frame has more than
+// maxSegments segments, and other reasons if headers are incomplete or too long. A large frame of one
+// segment becomes an ordinary frame.
 func (b *Batch) CheckOffload(f *Frame) DropReason {
 	o := &f.Offload
 	if o.Flags&OffloadPartial == 0 {
@@ -141,7 +140,7 @@ func (b *Batch) CheckOffload(f *Frame) DropReason {
 	}
 	if o.GSO == GSONone {
 		if f.partial() && f.Proto != ProtoTCP && f.Proto != ProtoUDP {
-			b.FinishChecksum(f) // rare: rewrites know TCP and UDP only
+			b.FinishChecksum(f) // rare; rewrites can update only TCP and UDP checksums that are partial
 		}
 		return DropNone
 	}
@@ -171,9 +170,8 @@ func (b *Batch) CheckOffload(f *Frame) DropReason {
 	return DropNone
 }
 
-// maxSegments is the largest number of segments of a large frame. It limits the cost of
-// cutting. A frame of 64 KiB, cut at the smallest MSS that Linux accepts (48) with
-// timestamps, has 1,819 segments.
+// maxSegments is the largest number of segments of a large frame. It limits the time to cut one. A frame
+// of 64 KiB with the smallest MSS that Linux accepts (48) and timestamps has 1,819 segments.
 const maxSegments = 2048
 
 // headersLen returns the length in bytes of all headers of a TCP or UDP frame, tunnel
@@ -186,7 +184,7 @@ func (f *Frame) headersLen() int {
 }
 
 // SegmentLen returns the length in bytes of the longest segment of a large frame,
-// headers included. For an ordinary frame it returns the frame's length.
+// headers included, or the length of an ordinary frame.
 func (f *Frame) SegmentLen() int {
 	if f.Offload.GSO == GSONone {
 		return f.Len()
@@ -204,9 +202,9 @@ func (f *Frame) SegmentCount() int {
 	return (f.Len() - f.headersLen() + size - 1) / size
 }
 
-// LimitSegments reduces the segment size of a large TCP frame so that segments have
-// at most maxBytes bytes, headers included. It reports false and changes nothing if the
-// frame cannot be cut to this limit.
+// LimitSegments reduces the segment size of a large TCP frame so that no segment is longer than maxBytes
+// bytes, headers included. It returns true for any frame without longer segments. It returns false and
+// changes nothing if the frame cannot be cut to this limit.
 func (f *Frame) LimitSegments(maxBytes int) bool {
 	if f.SegmentLen() <= maxBytes {
 		return true
@@ -221,11 +219,12 @@ func (f *Frame) LimitSegments(maxBytes int) bool {
 	return true
 }
 
-// minSegment is the smallest payload of a segment in bytes: the smallest MSS that Linux
-// accepts. It limits the number of segments if the path MTU is wrong.
+// minSegment is the smallest segment size in bytes that LimitSegments sets: the smallest MSS that Linux
+// accepts. It limits the number of segments if a path MTU is too small.
 const minSegment = 48
 
-// FinishChecksum finishes the partial checksum of an ordinary frame.
+// FinishChecksum finishes the partial checksum of an ordinary frame, and its outer checksum. It does nothing
+// if both are finished.
 func (b *Batch) FinishChecksum(f *Frame) {
 	o := &f.Offload
 	if o.Flags&OffloadOuter != 0 {
@@ -240,7 +239,7 @@ func (b *Batch) FinishChecksum(f *Frame) {
 	putChecksum(h[o.CsumOffset:], b.SumFrom(f, int(o.CsumStart)), o.CsumOffset)
 }
 
-// SumFrom returns the sum over the frame without its first length bytes. These bytes
+// SumFrom returns the ones' complement sum over the frame without its first length bytes. These bytes
 // must be in the header buffer.
 func (b *Batch) SumFrom(f *Frame, length int) uint16 {
 	h := f.Header()[length:]
@@ -263,8 +262,9 @@ const (
 	greCsumOffset = 4 // RFC 2784 section 2.1
 )
 
-// putChecksum writes the inverted sum as the checksum. In UDP it writes 0xffff for 0,
-// which would mean "no checksum" (RFC 768).
+// putChecksum writes the inverted sum to the checksum field at the start of field. offset is the offset of
+// the checksum in its header, which says whether it is UDP. For UDP, putChecksum writes 0xffff instead
+// of 0, which would mean "no checksum" (RFC 768).
 func putChecksum(field []byte, sum uint16, offset uint16) {
 	sum = ^sum
 	if sum == 0 && offset == udpCsumOffset {
@@ -273,9 +273,9 @@ func putChecksum(field []byte, sum uint16, offset uint16) {
 	binary.BigEndian.PutUint16(field, sum)
 }
 
-// ValidChecksum verifies the TCP or UDP checksum of an unfragmented datagram, and
-// sets OffloadValid if it is valid. It reports false for other protocols, for a
-// partial checksum, and for UDP without a checksum. It reads the whole frame.
+// ValidChecksum reports whether the TCP or UDP checksum of an unfragmented datagram is valid. If so, it sets
+// OffloadValid, so that the next call is fast. Otherwise it reads the whole frame. It returns false for
+// other protocols, for a partial checksum, and for UDP without a checksum.
 func (b *Batch) ValidChecksum(f *Frame) bool {
 	if f.Offload.Flags&OffloadValid != 0 {
 		return true
@@ -300,8 +300,8 @@ func (b *Batch) ValidChecksum(f *Frame) bool {
 	return true
 }
 
-// pseudoSum returns the sum over the pseudo header. n is the length of transport
-// header and payload in bytes.
+// pseudoSum returns the sum over the pseudo header of the frame's transport protocol. n is the length of
+// transport header and payload in bytes.
 func (f *Frame) pseudoSum(n int) uint16 {
 	if ip := f.ipv4(); ip != nil {
 		return SumIPv4(ip.Src(), ip.Dst(), f.Proto, n)
@@ -310,8 +310,9 @@ func (f *Frame) pseudoSum(n int) uint16 {
 	return SumIPv6(ip[8:], ip[24:], f.Proto, n)
 }
 
-// GatherFinished copies the whole frame into dst and finishes the checksum there, in
-// one pass. The frame does not change. dst has room for the whole frame.
+// GatherFinished copies the whole frame into dst and finishes its checksums there, in one pass over the
+// frame. The frame does not change. dst must have space for the whole frame. GatherFinished returns the
+// number of bytes copied.
 func (b *Batch) GatherFinished(f *Frame, dst []byte) int {
 	o := &f.Offload
 	if o.Flags&OffloadOuter != 0 {

@@ -2,10 +2,10 @@
 
 package packet
 
-// This file computes the checksum of a tunnel's outer UDP or GRE header, which covers the
-// whole inner frame. It is computed while the frame is copied, after an unfinished
-// inner checksum. Until then, the checksum field of UDP holds the sum over the pseudo
-// header without the length, and that of GRE holds 0 (OffloadOuter).
+// This file computes the checksum of a tunnel's outer UDP or GRE header, which covers the whole inner frame.
+// It does so while the frame is copied, and after a partial inner checksum is finished. Until then
+// OffloadOuter is set. The checksum field of UDP then holds the sum over the pseudo header without the
+// length, and that of GRE holds 0.
 
 // gatherSummed is GatherFinished for a frame with OffloadOuter.
 func (b *Batch) gatherSummed(f *Frame, dst []byte) int {
@@ -33,8 +33,8 @@ func (b *Batch) finishOuter(f *Frame) {
 	f.Offload.Flags &^= OffloadPartial | OffloadOuter
 }
 
-// finishBoth writes the inner checksum, if it is unfinished, and then the outer
-// checksum into the header h. tail is the sum over the frame's remaining bytes.
+// finishBoth writes the inner checksum, if it is partial, and then the outer checksum into h, which has
+// the first bytes of the frame with all headers. tail is the sum over the frame's remaining bytes.
 func (f *Frame) finishBoth(h []byte, tail uint16) {
 	if o := &f.Offload; o.Flags&OffloadPartial != 0 {
 		covered := h[o.CsumStart:]
@@ -50,7 +50,7 @@ func (f *Frame) finishBoth(h []byte, tail uint16) {
 	putChecksum(udp[udpCsumOffset:], sum, udpCsumOffset)
 }
 
-// sumWithTail returns the sum over h and the following bytes, whose sum is tail.
+// sumWithTail returns the sum over h and the bytes after it, whose sum is tail.
 func sumWithTail(h []byte, tail uint16) uint16 {
 	if len(h)&1 != 0 {
 		tail = tail>>8 | tail<<8

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package packet has the types that the whole data path passes around: a Batch of
-// Frames. A Frame is a header buffer and a list of Spans. The header buffer begins as a
-// copy of the first bytes of a received frame, out of reach of the guest that sent it.
-// All parsing, matching, tracking and rewriting uses this copy. The spans refer to the
-// rest of the frame: in guest memory, UMEM or a tap's buffer. An output copies the rest
-// once, into its own buffer.
+// Package packet has the types on which all stages of the data path work: a Batch of Frames. A
+// Frame is a header buffer and a list of Spans. The header buffer begins as a copy of the first
+// bytes of a received frame, out of reach of the guest that sent it. All parsing, matching,
+// tracking and rewriting uses this copy. The spans refer to the rest of the frame: in guest memory,
+// UMEM or a tap's buffer. An output copies the rest once, into its own buffer.
 //
 // Invariants:
-//   - A Batch belongs to one worker. Its memory is allocated at start and has
+//   - A Batch belongs to one worker. It is allocated when the worker starts and has
 //     no Go pointers.
-//   - Spans are borrowed: they are valid until the receive queue that made them
-//     releases the batch, at the end of the pass.
+//   - Spans refer to memory that the sender has lent. They are valid until the receive queue
+//     that made them releases the batch, at the end of the worker's pass.
 //   - The header buffer followed by the spans is the whole frame.
 package packet
 
@@ -25,39 +24,40 @@ const (
 	// inner VLAN tags, rounded up to cache lines.
 	Headroom = 384
 	// MaxHeader is the largest number of bytes that a receive queue copies into a header
-	// buffer: outer headers of 74 bytes without Geneve options, 128 bytes of the inner
-	// frame, rounded up.
+	// buffer: outer headers of 74 bytes without Geneve options, and 128 bytes of the inner
+	// frame, rounded up to a multiple of 32.
 	MaxHeader = 224
 	// InnerHeader is the length in bytes of the header buffer that a receive queue
 	// copies for a frame without a tunnel.
 	InnerHeader = 128
-	// MaxSpans is the largest number of spans of all frames in a batch. The batch ends
-	// before a frame that would need more.
+	// MaxSpans is the largest number of spans of all frames in a batch together. A receive
+	// queue ends the batch before a frame that would need more.
 	MaxSpans = 1024
-	// MaxFrameLen is the length in bytes of the longest frame that any port accepts:
-	// an IP datagram of 64 KiB, the Ethernet header and two VLAN tags.
+	// MaxFrameLen is the length in bytes of the longest frame that any port accepts: an IP
+	// datagram of 64 KiB with an Ethernet header and two VLAN tags.
 	MaxFrameLen = 65536 + 22
 )
 
-// Span is a piece of a frame in foreign memory: guest memory, UMEM, a tap's buffer or a
-// held slot. The memory stays mapped until the end of the pass. The bytes may change at
-// any time. Read them only once, by copying them.
+// Span refers to a part of a frame in foreign memory: guest memory, UMEM, a tap's buffer or the slot of a
+// held frame. The memory stays mapped until the end of the pass. Its owner may change the bytes at any
+// time, so they must be read only once, by copying them.
 type Span struct {
 	Addr uintptr // address in this process
 	Len  uint32  // bytes, never 0
 	_    uint32
 }
 
-// Frame is one frame in a worker's pass. Offsets are relative to the start of the
-// header buffer unless stated otherwise.
+// Frame is one frame in a worker's pass: a header buffer and spans. Offsets are in bytes from the start of
+// the header buffer unless stated otherwise.
 type Frame struct {
 	start, end uint16 // the header buffer is buf[start:end]
 	spanCount  uint16
-	// OuterL3 and OuterL4 are the offsets of pushed outer IP and UDP or GRE headers, else 0.
+	// OuterL3 is the offset of the outer IP header of a tunnel that the worker has pushed, and
+	// OuterL4 that of the outer UDP or GRE header; 0: none.
 	OuterL3, OuterL4 uint16
-	// L3 is the offset of the IPv4 or IPv6 header, and L4 the offset of the TCP, UDP,
-	// SCTP, ICMP or ICMPv6 header; 0: none. Later fragments have no L4. Extraction
-	// sets both; the fixed parts of the headers are in the header buffer.
+	// L3 is the offset of the IPv4 or IPv6 header, and L4 the offset of the TCP, UDP, SCTP, ICMP or
+	// ICMPv6 header; 0: none. Fragments other than the first have no L4. Extraction sets both. It
+	// makes sure that the fixed parts of these headers are in the header buffer.
 	L3, L4 uint16
 	// Drop is the reason why the frame is dropped, or DropNone.
 	Drop DropReason
@@ -69,16 +69,16 @@ type Frame struct {
 	// Held is 1 + the slot of a held frame that is looked up again; 0: a received
 	// frame.
 	Held uint32
-	// Offload is the work that the sender has left undone. It also says whether the
+	// Offload is the work that the sender has left to the switch. It also says whether the
 	// checksum was verified.
 	Offload Offload
-	// origin is the foreign address of the bytes in buf; 0: unknown. See SetOrigin.
+	// origin is the address in foreign memory that corresponds to buf[0]; 0: unknown. See SetOrigin.
 	origin uintptr
 
 	tailLen   uint32 // total length of the spans in bytes
-	spanFirst uint16 // first span, index into Batch.spans
-	// InPort is the input port that flows match: the port that received the frame or,
-	// after decapsulation, the tunnel's port.
+	spanFirst uint16 // index in Batch.spans of the first span
+	// InPort is the number of the input port that flows match: the port that received the frame
+	// or, after decapsulation, the tunnel's port.
 	InPort uint32
 
 	_   [12]byte // padding of the fields above to one cache line
@@ -86,18 +86,19 @@ type Frame struct {
 	_   [32]byte
 }
 
-// Frame flags.
+// Bits of Frame.Flags.
 const (
-	// FrameResumed marks a held frame at its second look-up. Another miss drops it.
+	// FrameResumed marks a held frame at its second look-up. If this look-up misses, too, the frame is
+	// dropped.
 	FrameResumed uint32 = 1 << iota
 	// FrameRouted marks an IPv6 frame with an unfinished routing header. Its
 	// transport checksum covers the final destination (RFC 8200 section 8.1).
 	FrameRouted
-	// FrameFragment marks any IP fragment.
+	// FrameFragment marks an IP fragment, the first one or a later one.
 	FrameFragment
-	// FrameHidden marks a frame with an unfinished offload behind a pushed header of MPLS
-	// or PBB. A receiver would find no IP header, so the worker finishes the offload for
-	// every output.
+	// FrameHidden marks a frame with an unfinished offload that got an MPLS, PBB or NSH header. A
+	// receiver would not find the IP header, so the worker itself finishes the offload at each
+	// output.
 	FrameHidden
 )
 
@@ -111,17 +112,17 @@ type Batch struct {
 	Port uint32
 
 	spanUsed int // number of spans in use
-	reserved int // number of frames that receive queues may not fill, see Reserve
+	reserved int // number of frames that Room leaves out, see Reserve
 	spans    [MaxSpans]Span
 }
 
 // Reset empties the batch.
 func (b *Batch) Reset() { b.N, b.spanUsed, b.reserved = 0, 0, 0 }
 
-// Reserve reduces the result of Room by n frames until Reset.
+// Reserve reduces the result of Room by n frames until Reset. It replaces an earlier n.
 func (b *Batch) Reserve(n int) { b.reserved = n }
 
-// Room returns the number of frames that a receive queue may still add. Queues that
+// Room returns the number of frames that a receive queue may still add to the batch. Only queues that
 // receive large frames must respect it.
 func (b *Batch) Room() int { return max(BatchSize-b.reserved-b.N, 0) }
 
@@ -139,8 +140,8 @@ func (b *Batch) Next() (*Frame, *[MaxHeader]byte) {
 	return f, (*[MaxHeader]byte)(f.buf[Headroom:])
 }
 
-// begin resets the frame's fields in the order of their declaration, so that the
-// compiler merges the stores.
+// begin resets the frame's fields in the order of their declaration, so that the compiler merges the
+// stores. port is the input port, and span is the index of the frame's first span.
 func (f *Frame) begin(port uint32, span int) {
 	f.start, f.end, f.spanCount, f.OuterL3 = Headroom, Headroom, 0, 0
 	f.OuterL4, f.L3, f.L4, f.Drop, f.Proto = 0, 0, 0, 0, 0
@@ -151,7 +152,7 @@ func (f *Frame) begin(port uint32, span int) {
 	f.tailLen, f.spanFirst, f.InPort = 0, uint16(span), port
 }
 
-// AddSpan appends a span of n > 0 bytes to the frame that Next has begun. It reports
+// AddSpan appends a span of n bytes, at least 1, at addr to the frame that Next has begun. It returns
 // false and adds nothing if the batch has no span left.
 func (b *Batch) AddSpan(f *Frame, addr uintptr, n uint32) bool {
 	if b.spanUsed == MaxSpans {
@@ -164,16 +165,16 @@ func (b *Batch) AddSpan(f *Frame, addr uintptr, n uint32) bool {
 	return true
 }
 
-// Commit adds the frame that Next has begun, with a header buffer of headerLen
-// bytes.
+// Commit adds the frame that Next has begun to the batch. headerLen is the number of bytes that the caller
+// has written to its header buffer.
 func (b *Batch) Commit(f *Frame, headerLen int) {
 	f.end = f.start + uint16(headerLen)
 	b.N++
 }
 
-// SetOrigin records addr, the address in foreign memory from which the header buffer was copied.
-// Coalescing needs addr: payload bytes in the header buffer of a joined frame become a span at this
-// address. The bytes at the address stay readable until the batch is released.
+// SetOrigin records addr, the address in foreign memory from which the header buffer was copied. A
+// Coalescer needs it: when it merges the frame into another one, payload bytes in the header buffer become a
+// span at this address. The bytes must stay readable there until the batch is released.
 func (f *Frame) SetOrigin(addr uintptr) { f.origin = addr - uintptr(f.start) }
 
 // Abandon releases the spans of a frame that was begun with Next but not committed.
@@ -187,9 +188,9 @@ func (b *Batch) Spans(f *Frame) []Span {
 	return b.spans[f.spanFirst : f.spanFirst+f.spanCount]
 }
 
-// Fork copies the frame f to savedFrame, and gives f copies of its spans. Pullup and Trim of
+// Fork copies the frame f to savedFrame, and gives f its own copies of the spans. Pullup and Trim of
 // f then do not change the saved frame. Join restores f. Fork returns false if the
-// batch has too few spans. Several forks must be joined in reverse order, and no other
+// batch has too few spans left. Several forks must be joined in reverse order, and no other
 // spans may be added in between.
 func (b *Batch) Fork(f, savedFrame *Frame) bool {
 	if int(f.spanCount) > b.SpansLeft() {
@@ -208,9 +209,9 @@ func (b *Batch) Join(f, savedFrame *Frame) {
 	*f = *savedFrame
 }
 
-// Take replaces f by a copy of frame index of the batch source, and adds copies of its spans
-// to b. The caller saves f before the call, restores it afterwards by assignment, and then
-// calls Rewind with mark. Take returns false and changes nothing if b has too few spans left.
+// Take replaces frame f of batch b by a copy of the frame source.Frames[index], and adds copies of that
+// frame's spans to b. The caller saves f before the call. Afterwards it restores f by assignment and calls
+// Rewind with mark. Take returns false and changes nothing if b has too few spans left.
 func (b *Batch) Take(f *Frame, source *Batch, index int) (mark int, ok bool) {
 	from := &source.Frames[index]
 	if int(from.spanCount) > b.SpansLeft() {
@@ -223,11 +224,11 @@ func (b *Batch) Take(f *Frame, source *Batch, index int) (mark int, ok bool) {
 	return mark, true
 }
 
-// Rewind releases the spans that were added since Take returned mark.
+// Rewind releases the spans that were added since the call of Take that returned mark.
 func (b *Batch) Rewind(mark int) { b.spanUsed = mark }
 
-// Truncate shortens the frame to n bytes. The frame loses its unfinished offload, and the
-// offsets of headers that are no longer complete.
+// Truncate shortens the frame to at most n bytes. If it removes bytes, the frame loses its unfinished
+// offload, and L3 and L4 become 0 if the headers there are no longer complete.
 func (b *Batch) Truncate(f *Frame, n int) {
 	if n >= f.Len() {
 		return
@@ -245,18 +246,18 @@ func (b *Batch) Truncate(f *Frame, n int) {
 // SpanCount returns the number of the frame's spans.
 func (f *Frame) SpanCount() int { return int(f.spanCount) }
 
-// Header returns the frame's header buffer. The caller may read and rewrite it in
-// place. It is valid until the frame is reused.
+// Header returns the frame's header buffer without copying. The caller may read and rewrite it. The result
+// is valid until the frame is used for another one, or until Push, Pull, Pullup or Trim changes it.
 func (f *Frame) Header() []byte { return f.buf[f.start:f.end] }
 
-// Len returns the length of the frame in bytes, header and spans.
+// Len returns the length of the whole frame in bytes: header buffer and spans.
 func (f *Frame) Len() int { return int(f.end-f.start) + int(f.tailLen) }
 
 // TailLen returns the total length of the spans in bytes.
 func (f *Frame) TailLen() int { return int(f.tailLen) }
 
-// Push adds n bytes in front of the header buffer and returns the new header, or nil
-// if the headroom is too small. It adjusts the frame's offsets.
+// Push adds n bytes, whose contents are undefined, in front of the header buffer. It returns the header
+// buffer, or nil if the headroom is too small. It adjusts L3, L4 and the offload.
 func (f *Frame) Push(n int) []byte {
 	if int(f.start) < n {
 		return nil
@@ -274,8 +275,8 @@ func (f *Frame) Push(n int) []byte {
 	return f.buf[f.start:f.end]
 }
 
-// Pull removes the first n bytes of the header buffer and adjusts the frame's
-// offsets. It reports false if the header is shorter than n.
+// Pull removes the first n bytes of the header buffer and adjusts L3, L4 and the offload. It returns false
+// and changes nothing if the header buffer is shorter than n bytes.
 func (f *Frame) Pull(n int) bool {
 	if int(f.end-f.start) < n {
 		return false
@@ -298,8 +299,8 @@ func pulled(offset uint16, n int) uint16 {
 	return offset - uint16(n)
 }
 
-// Pullup extends the header buffer to at least n bytes, with bytes from the spans. It
-// returns false if the frame has fewer bytes or the header buffer has no room.
+// Pullup extends the header buffer to at least n bytes, with bytes that it copies from the spans. It returns
+// false and changes nothing if the frame has fewer bytes or the header buffer has too little space.
 func (b *Batch) Pullup(f *Frame, n int) bool {
 	header := int(f.end - f.start)
 	if n <= header {
@@ -324,9 +325,9 @@ func (b *Batch) Pullup(f *Frame, n int) bool {
 	return true
 }
 
-// Strip moves the first len(dst) bytes of the frame to dst. It then fills the header buffer
-// up to InnerHeader bytes from the spans. L3 and L4 of the frame must be 0. Strip reports
-// false and changes nothing if the frame is shorter than dst.
+// Strip moves the first len(dst) bytes of the frame to dst, such as the outer headers of a tunnel. It then
+// fills the header buffer up to InnerHeader bytes from the spans. L3 and L4 of the frame must be 0. Strip
+// returns false and changes nothing if the frame is shorter than dst.
 func (b *Batch) Strip(f *Frame, dst []byte) bool {
 	if f.Len() < len(dst) {
 		return false
@@ -347,7 +348,7 @@ func (b *Batch) Strip(f *Frame, dst []byte) bool {
 			f.spanCount--
 		}
 	}
-	// The header moves to the front of its room, so that more bytes fit behind it.
+	// The header moves back to the end of the headroom, so that more bytes fit after it.
 	left := copy(f.buf[Headroom:], f.buf[f.start:f.end])
 	if f.origin != 0 {
 		f.origin += uintptr(f.start) - Headroom
@@ -355,14 +356,14 @@ func (b *Batch) Strip(f *Frame, dst []byte) bool {
 	f.start, f.end = Headroom, Headroom+uint16(left)
 	if more := min(f.Len(), InnerHeader) - left; more > 0 {
 		if s := &b.spans[f.spanFirst]; s.Addr != f.origin+uintptr(f.end) || s.Len < uint32(more) {
-			f.origin = 0 // the header buffer gets bytes from several places
+			f.origin = 0 // the bytes of the header buffer are no longer contiguous in foreign memory
 		}
 		b.Pullup(f, left+more)
 	}
 	return true
 }
 
-// Trim shortens the frame to at most n bytes.
+// Trim shortens the frame to at most n bytes. The offload and the offsets of headers do not change.
 func (b *Batch) Trim(f *Frame, n int) {
 	header := int(f.end - f.start)
 	if n <= header {

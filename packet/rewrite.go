@@ -4,10 +4,9 @@ package packet
 
 import "encoding/binary"
 
-// This file rewrites header fields, after extraction. If the frame lacks the header, a
-// rewrite changes nothing. A rewrite updates the checksums that cover the field (RFC
-// 1624). A UDP checksum of 0 ("none") stays 0. Later fragments have no transport
-// checksum.
+// This file rewrites header fields, after extraction. A rewrite changes nothing if the frame does not have
+// the header. It updates the checksums that cover the field (RFC 1624). A UDP checksum of 0 ("none") stays
+// 0. Fragments other than the first have no transport checksum.
 
 // SetEthDst sets the destination MAC address to the low 48 bits of mac.
 func (f *Frame) SetEthDst(mac uint64) { Ethernet(f.Header()).SetDst(mac) }
@@ -16,11 +15,11 @@ func (f *Frame) SetEthDst(mac uint64) { Ethernet(f.Header()).SetDst(mac) }
 func (f *Frame) SetEthSrc(mac uint64) { Ethernet(f.Header()).SetSrc(mac) }
 
 // SetIPv4Src sets the source address of the IPv4 header. The most significant byte of
-// addr is the first byte.
+// addr is the first byte of the address.
 func (f *Frame) SetIPv4Src(addr uint32) { f.setIPv4Address(12, addr) }
 
 // SetIPv4Dst sets the destination address of the IPv4 header. The most significant
-// byte of addr is the first byte.
+// byte of addr is the first byte of the address.
 func (f *Frame) SetIPv4Dst(addr uint32) { f.setIPv4Address(16, addr) }
 
 func (f *Frame) setIPv4Address(offset int, addr uint32) {
@@ -31,7 +30,7 @@ func (f *Frame) setIPv4Address(offset int, addr uint32) {
 	before, after := sum32(binary.BigEndian.Uint32(ip[offset:])), sum32(addr)
 	binary.BigEndian.PutUint32(ip[offset:], addr)
 	ip.SetChecksum(MendChecksum(ip.Checksum(), before, after))
-	if f.Proto == ProtoTCP || f.Proto == ProtoUDP { // ICMP has no pseudo header
+	if f.Proto == ProtoTCP || f.Proto == ProtoUDP { // the ICMP checksum covers no pseudo header
 		f.mendTransport(before, after)
 	}
 }
@@ -70,8 +69,8 @@ func (f *Frame) SetTOS(tos uint8) {
 	}
 }
 
-// RaiseDropPrecedence raises the drop precedence of an assured forwarding DSCP by n, to at
-// most 3 (RFC 2597, section 6). It changes no other DSCP.
+// RaiseDropPrecedence raises the drop precedence of a frame whose DSCP is one of assured forwarding by n, but
+// not above 3 (RFC 2597 section 6). It does not change frames with another DSCP.
 func (f *Frame) RaiseDropPrecedence(n uint8) {
 	var tos uint8
 	if ip := f.ipv4(); ip != nil {
@@ -90,7 +89,7 @@ func (f *Frame) RaiseDropPrecedence(n uint8) {
 	f.SetTOS(tos&^precedence | level<<3)
 }
 
-// SetTTL sets the TTL or hop limit.
+// SetTTL sets the TTL of IPv4 or the hop limit of IPv6.
 func (f *Frame) SetTTL(ttl uint8) {
 	if ip := f.ipv4(); ip != nil {
 		before := binary.BigEndian.Uint16(ip[8:])
@@ -101,8 +100,8 @@ func (f *Frame) SetTTL(ttl uint8) {
 	}
 }
 
-// DecTTL decrements the TTL or hop limit. If it is 1 or 0, DecTTL changes nothing and
-// returns DropTTLExpired.
+// DecTTL decrements the TTL of IPv4 or the hop limit of IPv6. If the value is 1 or 0, DecTTL changes nothing
+// and returns DropTTLExpired.
 func (f *Frame) DecTTL() DropReason {
 	var ttl uint8
 	if ip := f.ipv4(); ip != nil {
@@ -141,8 +140,8 @@ func (f *Frame) setPort(offset int, port uint16) {
 	case ProtoSCTP:
 		before := binary.BigEndian.Uint16(l4[offset:])
 		binary.BigEndian.PutUint16(l4[offset:], port)
-		// for a fragment, the number of bytes after the port is unknown, which the CRC
-		// update needs
+		// the update of the CRC needs the number of bytes after the port, which is unknown for a
+		// fragment
 		if f.Flags&FrameFragment == 0 {
 			rest := f.Len() - int(f.L4) - offset - 2
 			crc := binary.LittleEndian.Uint32(l4[8:]) ^ crcDelta(before^port, rest)
@@ -151,8 +150,8 @@ func (f *Frame) setPort(offset int, port uint16) {
 	}
 }
 
-// mendTransport updates the transport checksum, if there is one. oldSum and newSum are
-// the sums over the changed bytes before and after the change.
+// mendTransport updates the checksum of TCP, UDP or ICMPv6, if there is one. oldSum and newSum are the sums
+// over the changed bytes before and after the change.
 func (f *Frame) mendTransport(oldSum, newSum uint16) {
 	if f.L4 == 0 {
 		return
@@ -171,7 +170,7 @@ func (f *Frame) mendTransport(oldSum, newSum uint16) {
 	default:
 		return
 	}
-	if f.partial() { // an unfinished checksum field holds a sum that is not inverted
+	if f.partial() { // until the checksum is finished, its field holds a sum that is not inverted
 		sum := AddSums(binary.BigEndian.Uint16(l4), AddSums(^oldSum, newSum))
 		binary.BigEndian.PutUint16(l4, sum)
 		return
@@ -188,7 +187,7 @@ func (f *Frame) partial() bool {
 	return f.Offload.Flags&OffloadPartial != 0 && f.Offload.CsumStart == f.L4
 }
 
-// ipv4 returns the header buffer from the IPv4 header on; nil: not IPv4.
+// ipv4 returns the header buffer from the IPv4 header on, or nil if the frame is not IPv4.
 func (f *Frame) ipv4() IPv4 {
 	if f.L3 == 0 {
 		return nil
@@ -199,7 +198,7 @@ func (f *Frame) ipv4() IPv4 {
 	return nil
 }
 
-// ipv6 returns the header buffer from the IPv6 header on; nil: not IPv6.
+// ipv6 returns the header buffer from the IPv6 header on, or nil if the frame is not IPv6.
 func (f *Frame) ipv6() IPv6 {
 	if f.L3 == 0 {
 		return nil

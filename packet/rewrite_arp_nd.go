@@ -4,8 +4,8 @@ package packet
 
 import "encoding/binary"
 
-// This file rewrites fields of ARP, neighbour discovery and ICMP, and the IPv6 flow
-// label, with the same rules as rewrite.go.
+// This file rewrites fields of ARP, neighbour discovery and ICMP, and the IPv6 flow label. The rules are
+// those of rewrite.go: a rewrite changes nothing if the frame does not have the field.
 
 // arp returns the frame's ARP packet if it is for IPv4 over Ethernet, otherwise nil.
 func (f *Frame) arp() []byte {
@@ -23,7 +23,7 @@ func (f *Frame) arp() []byte {
 	return arp
 }
 
-// SetARPOp sets the operation.
+// SetARPOp sets the operation of an ARP packet.
 func (f *Frame) SetARPOp(op uint16) {
 	if arp := f.arp(); arp != nil {
 		binary.BigEndian.PutUint16(arp[6:], op)
@@ -42,10 +42,10 @@ func (f *Frame) setARPHardware(offset int, mac uint64) {
 	}
 }
 
-// SetARPSpa sets the sender's IPv4 address, most significant byte first.
+// SetARPSpa sets the sender's IPv4 address. The most significant byte of addr is its first byte.
 func (f *Frame) SetARPSpa(addr uint32) { f.setARPAddress(14, addr) }
 
-// SetARPTpa sets the target's IPv4 address, most significant byte first.
+// SetARPTpa sets the target's IPv4 address. The most significant byte of addr is its first byte.
 func (f *Frame) SetARPTpa(addr uint32) { f.setARPAddress(24, addr) }
 
 func (f *Frame) setARPAddress(offset int, addr uint32) {
@@ -90,8 +90,8 @@ const (
 	ndOptions       = 24 // offset of the options in the ICMPv6 message
 )
 
-// nd returns the header buffer from the ICMPv6 header on; nil: no neighbour
-// solicitation or advertisement.
+// nd returns the header buffer from the ICMPv6 header on, or nil if the frame is no neighbour solicitation
+// or advertisement.
 func (f *Frame) nd() []byte {
 	if f.L4 == 0 || f.Proto != ProtoICMPv6 {
 		return nil
@@ -103,8 +103,8 @@ func (f *Frame) nd() []byte {
 	return l4
 }
 
-// SetNDReserved sets the 32 bits between the checksum and the target address of
-// neighbour discovery. An advertisement has its flags R, S and O in the upper three.
+// SetNDReserved sets the 32 bits between the checksum and the target address of neighbour discovery. The
+// upper three bits of an advertisement are the flags R, S and O.
 func (f *Frame) SetNDReserved(v uint32) {
 	nd := f.nd()
 	if nd == nil {
@@ -145,8 +145,8 @@ func (f *Frame) setNDAddress(kind byte, mac uint64) {
 	}
 }
 
-// SetNDOptionsType sets the type of the first option with a link-layer address, if
-// present.
+// SetNDOptionsType sets the type of the first neighbour discovery option that carries a link-layer address,
+// if there is one.
 func (f *Frame) SetNDOptionsType(kind uint8) {
 	if option := f.ndOption(ndSourceLink, ndTargetLink); option != nil {
 		before := Sum(option)

@@ -4,10 +4,10 @@ package packet
 
 import "encoding/binary"
 
-// Segmenter cuts a large frame into segments. Each segment gets a header buffer with
-// its own lengths, sequence number, identification, flags and checksums, in outer
-// headers as well. The spans of a segment that Next returns refer to the large frame's
-// memory, so no payload is copied.
+// Segmenter cuts a large frame into segments. Each segment gets a copy of the headers with its own lengths,
+// sequence number, identification, flags and checksums; this is also true for the outer headers of a tunnel.
+// Next makes a Frame of a segment, whose spans refer to the large frame's memory, so that no payload is
+// copied. Write copies a segment to a buffer.
 //
 // The large frame must neither change nor be dropped until all its segments are sent.
 type Segmenter struct {
@@ -16,22 +16,22 @@ type Segmenter struct {
 
 	headers int // length of all headers in bytes
 	payload int // payload of the large frame in bytes
-	size    int // payload of a segment in bytes
-	cut     int // payload cut so far, in bytes
+	size    int // payload of each segment but the last in bytes
+	cut     int // payload of the segments so far in bytes
 	index   int // number of segments so far
 
 	span   int    // index of the span with the next payload byte
 	offset uint32 // offset into that span in bytes
 
-	// sum and outerSum are sums over the inner and outer IPv4 header, see sumWithout.
+	// sum and outerSum are the results of sumWithout for the inner and the outer IPv4 header.
 	sum, outerSum uint32
 	id, outerID   uint16
 	seq           uint32
-	partial       uint16 // sum over the pseudo header without the length
+	partial       uint16 // sum over the transport protocol's pseudo header, without the length
 }
 
-// Segments returns a Segmenter for a large frame f that CheckOffload has accepted or
-// that coalescing has made. Call f.LimitSegments first if the path limits segments.
+// Segments returns a Segmenter for a large frame f that CheckOffload has accepted or that a Coalescer has
+// made. If the path has a smaller MTU, the caller first calls f.LimitSegments.
 func (b *Batch) Segments(f *Frame) Segmenter {
 	h := f.Header()
 	s := Segmenter{large: b, f: f, headers: f.headersLen(), size: int(f.Offload.Size)}
@@ -54,18 +54,18 @@ func (b *Batch) Segments(f *Frame) Segmenter {
 	return s
 }
 
-// sumWithout returns the sum over an IPv4 header without total length, identification
-// and checksum.
+// sumWithout returns the sum over an IPv4 header without the fields that differ between segments: total
+// length, identification and checksum.
 func sumWithout(ip IPv4) uint32 {
 	without := uint32(ip.TotalLen()) + uint32(ip.ID()) + uint32(ip.Checksum())
 	return uint32(AddSums(Sum(ip), ^uint16(fold(uint64(without)))))
 }
 
-// Done reports whether Next has returned all segments.
+// Done reports whether Next and Write have returned all segments.
 func (s *Segmenter) Done() bool { return s.cut >= s.payload }
 
-// Next appends the next segment to dst. It reports false if none is left or dst is
-// full.
+// Next appends the next segment to dst, as a frame with a partial checksum. It returns false if no segment is
+// left or dst has too little space.
 func (s *Segmenter) Next(dst *Batch) bool {
 	if s.Done() || dst.Full() {
 		return false
@@ -88,10 +88,10 @@ func (s *Segmenter) Next(dst *Batch) bool {
 	return true
 }
 
-// Write copies the next segment to dst and finishes the inner checksum in the same pass
-// over the payload. dst must have room for a whole segment. Write returns the length of the
-// segment in bytes, with the outer headers. If withOuter is false, Write leaves the place of the
-// outer headers in dst unchanged.
+// Write copies the next segment to dst and finishes its inner checksum, in one pass over the payload. dst
+// must have space for a whole segment. If withOuter is false, Write does not write the outer headers, whose
+// bytes at the start of dst stay as they are. The result is the length of the segment in bytes, with
+// the outer headers.
 func (s *Segmenter) Write(dst []byte, withOuter bool) int {
 	f := s.f
 	payload, skip := min(s.size, s.payload-s.cut), 0
@@ -128,9 +128,9 @@ func (s *Segmenter) Write(dst []byte, withOuter bool) int {
 	return n
 }
 
-// addPayload adds the next n bytes of payload to the segment seg. It copies the bytes in
-// the large frame's header buffer, and refers to all others by spans. If dst has too few
-// spans, it returns false and does not advance.
+// addPayload adds the next n bytes of payload to the segment seg, a frame of dst. It copies bytes that are in
+// the large frame's header buffer, and adds spans for all others. If dst has too few spans left, it
+// returns false, and the next call begins with the same bytes.
 func (s *Segmenter) addPayload(dst *Batch, seg *Frame, n int) bool {
 	f := s.f
 	if have := int(f.end-f.start) - s.headers - s.cut; have > 0 {
@@ -157,8 +157,8 @@ func (s *Segmenter) addPayload(dst *Batch, seg *Frame, n int) bool {
 	return true
 }
 
-// finish adjusts the headers in h for n bytes of payload, and the outer headers if
-// withOuter is true. It then advances to the next segment.
+// finish adjusts h, a copy of the large frame's headers, to a segment with n bytes of payload. It adjusts the
+// outer headers only if withOuter is true. It then advances s to the next segment.
 func (s *Segmenter) finish(h []byte, n int, withOuter bool) {
 	f := s.f
 	length := s.headers + n
@@ -175,7 +175,7 @@ func (s *Segmenter) finish(h []byte, n int, withOuter bool) {
 	if f.Proto == ProtoTCP {
 		binary.BigEndian.PutUint32(l4[4:], s.seq+uint32(s.cut))
 		if s.index > 0 {
-			l4[13] &^= tcpCWR // RFC 3168 section 6.1.2: only the first segment has CWR
+			l4[13] &^= tcpCWR // only the first segment has CWR (RFC 3168 section 6.1.2)
 		}
 		if s.cut+n < s.payload {
 			l4[13] &^= tcpFIN | tcpPSH
@@ -188,8 +188,9 @@ func (s *Segmenter) finish(h []byte, n int, withOuter bool) {
 	s.index++
 }
 
-// finishIP adjusts an IP header to a packet of length bytes. sum is the result of
-// sumWithout for this header.
+// finishIP adjusts the IP header "ip" of a segment to a datagram of length bytes. For IPv4, sum is the
+// result of sumWithout for this header, id is the large frame's identification, and fixed is true if all
+// segments get this identification.
 func (s *Segmenter) finishIP(ip []byte, length int, sum uint32, id uint16, fixed bool) {
 	if ip[0]>>4 != 4 {
 		IPv6(ip).SetPayloadLen(length - IPv6Len)

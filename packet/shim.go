@@ -4,9 +4,9 @@ package packet
 
 import "encoding/binary"
 
-// A shim is the 32 bits behind the EtherType, after extraction. For MPLS it is a label
-// stack entry (RFC 3032 section 2.1). For PBB it is an I-TAG (IEEE 802.1ah-2008 section
-// 9.7). If the frame has no such header, a rewrite changes nothing.
+// This file rewrites MPLS and PBB headers. A shim is the 32 bits after the EtherType. For MPLS it is the
+// outermost label stack entry (RFC 3032 section 2.1). For PBB it is the I-TAG (IEEE 802.1ah-2008 section
+// 9.7). A rewrite changes nothing if the frame has no such header.
 
 // ShimLen is the length of a shim in bytes.
 const ShimLen = 4
@@ -23,9 +23,8 @@ func IsMPLS(etherType uint16) bool {
 	return etherType == EtherTypeMPLS || etherType == EtherTypeMPLSMulticast
 }
 
-// typeOffset returns the offset of the EtherType behind the VLAN tags, or behind the
-// LLC and SNAP headers of an 802.3 frame (RFC 1042). It returns -1 if the header buffer
-// ends before it.
+// typeOffset returns the offset of the EtherType after the VLAN tags, or after the LLC and SNAP headers of
+// an 802.3 frame (RFC 1042). It returns -1 if the header buffer does not have the EtherType.
 func (f *Frame) typeOffset() int {
 	h := f.Header()
 	at := 12
@@ -41,8 +40,8 @@ func (f *Frame) typeOffset() int {
 	return at
 }
 
-// shim returns the header buffer from the shim on, and the offset of the EtherType; nil:
-// the frame has none.
+// shim returns the header buffer from the shim on, and the offset of the EtherType before it. It returns nil
+// if the frame has no shim.
 func (f *Frame) shim() ([]byte, int) {
 	h, at := f.Header(), f.typeOffset()
 	if at < 0 || at+2+ShimLen > len(h) {
@@ -54,15 +53,16 @@ func (f *Frame) shim() ([]byte, int) {
 	return h[at+2:], at
 }
 
-// SetShim sets the label stack entry or the I-TAG.
+// SetShim sets the outermost label stack entry or the I-TAG to v.
 func (f *Frame) SetShim(v uint32) {
 	if shim, _ := f.shim(); shim != nil {
 		binary.BigEndian.PutUint32(shim, v)
 	}
 }
 
-// hideInner makes rewrites ignore the network and transport headers, which are behind a new
-// header. A frame with an unfinished offload keeps their offsets, which finishing needs.
+// hideInner is called when an MPLS, PBB or NSH header is put before the network and transport headers. It
+// makes later rewrites leave these alone. A frame with an unfinished offload keeps their offsets, which are
+// needed to finish the offload, and gets the flag FrameHidden.
 func (f *Frame) hideInner() {
 	if !f.Undone() {
 		f.L3, f.L4, f.Proto = 0, 0, 0
@@ -71,7 +71,8 @@ func (f *Frame) hideInner() {
 	f.Flags |= FrameHidden
 }
 
-// PushMPLS inserts a label stack entry behind the VLAN tags and sets the EtherType.
+// PushMPLS inserts a label stack entry after the VLAN tags and sets the EtherType. It returns DropNoHeadroom
+// and changes nothing if the headroom is too small.
 func (f *Frame) PushMPLS(etherType uint16, entry uint32) DropReason {
 	at := f.typeOffset()
 	if at < 0 {
@@ -88,7 +89,7 @@ func (f *Frame) PushMPLS(etherType uint16, entry uint32) DropReason {
 	return DropNone
 }
 
-// PopMPLS removes the outermost label stack entry and sets the EtherType.
+// PopMPLS removes the outermost label stack entry and sets the EtherType of what follows it.
 func (f *Frame) PopMPLS(etherType uint16) {
 	shim, at := f.shim()
 	if shim == nil {
@@ -103,7 +104,8 @@ func (f *Frame) PopMPLS(etherType uint16) {
 	binary.BigEndian.PutUint16(f.Header()[at:], etherType)
 }
 
-// PushPBB prepends an Ethernet header with the frame's addresses and an I-TAG.
+// PushPBB prepends an Ethernet header with the frame's own addresses, and an I-TAG. It returns DropNoHeadroom
+// and changes nothing if the headroom is too small.
 func (f *Frame) PushPBB(tag uint32) DropReason {
 	h := f.Push(EthernetLen + ShimLen)
 	if h == nil {
@@ -116,7 +118,8 @@ func (f *Frame) PushPBB(tag uint32) DropReason {
 	return DropNone
 }
 
-// EncapMPLS prepends an Ethernet header with addresses 0 and a label stack entry.
+// EncapMPLS prepends an Ethernet header with addresses 0, and a label stack entry. It returns DropNoHeadroom
+// and changes nothing if the headroom is too small.
 func (f *Frame) EncapMPLS(etherType uint16, entry uint32) DropReason {
 	h := f.Push(EthernetLen + ShimLen)
 	if h == nil {
@@ -129,9 +132,9 @@ func (f *Frame) EncapMPLS(etherType uint16, entry uint32) DropReason {
 	return DropNone
 }
 
-// DecapMPLS removes the outer Ethernet header with its VLAN tags, and the outermost label
-// stack entry. It drops a frame that has no whole Ethernet header behind the entry. It
-// does not change a frame without a label stack entry.
+// DecapMPLS removes the outer Ethernet header with its VLAN tags, and the outermost label stack entry. It
+// returns DropRuntFrame if no whole Ethernet header follows the entry in the header buffer. It does not
+// change a frame without a label stack entry.
 func (f *Frame) DecapMPLS() DropReason {
 	shim, at := f.shim()
 	if shim == nil || !IsMPLS(binary.BigEndian.Uint16(f.Header()[at:])) {
@@ -144,8 +147,8 @@ func (f *Frame) DecapMPLS() DropReason {
 	return DropNone
 }
 
-// PopPBB removes the outer Ethernet header with its VLAN tags, and the I-TAG. It drops a
-// frame that has no whole Ethernet header behind them.
+// PopPBB removes the outer Ethernet header with its VLAN tags, and the I-TAG. It returns DropRuntFrame if no
+// whole Ethernet header follows in the header buffer. It does not change a frame without an I-TAG.
 func (f *Frame) PopPBB() DropReason {
 	shim, at := f.shim()
 	if shim == nil || IsMPLS(binary.BigEndian.Uint16(f.Header()[at:])) {

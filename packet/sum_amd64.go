@@ -4,7 +4,7 @@ package packet
 
 import "golang.org/x/sys/cpu"
 
-// The assembly sums multiples of sumBlock bytes, at least sumLeast bytes.
+// The functions in assembly sum a number of bytes that is a multiple of sumBlock and at least sumLeast.
 const (
 	sumBlock = 32
 	sumLeast = 128
@@ -12,13 +12,13 @@ const (
 
 var sumByBlocks = cpu.X86.HasAVX2
 
-// sumBlocks returns the unfolded sum over n bytes in the machine's byte order. n is a
+// sumBlocks returns the sum over the n bytes at p as little-endian words, not yet folded to 16 bits. n is a
 // multiple of sumBlock and at least sumLeast.
 //
 //go:noescape
 func sumBlocks(p *byte, n int) uint64
 
-// copySumBlocks copies n bytes and returns their sumBlocks.
+// copySumBlocks copies n bytes from src to dst and returns the result of sumBlocks for them.
 //
 //go:noescape
 func copySumBlocks(dst, src *byte, n int) uint64

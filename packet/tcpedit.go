@@ -4,9 +4,9 @@ package packet
 
 import "encoding/binary"
 
-// EditTCP lets edit change the TCP header of f, including options, and then updates the
-// TCP checksum. end is the offset of the TCP payload. edit must not change ports, data
-// offset and checksum.
+// EditTCP calls edit, which may change the TCP header of f and its options, and then updates the TCP
+// checksum. end is the offset of the TCP payload. edit must not change ports, data offset and
+// checksum.
 func (f *Frame) EditTCP(end int, edit func(TCP)) {
 	h := f.Header()[f.L4:end]
 	before := Sum(h)
@@ -16,10 +16,10 @@ func (f *Frame) EditTCP(end int, edit func(TCP)) {
 	}
 }
 
-// ReplaceTCP replaces n bytes of the frame, from editOffset on, by text. It updates lengths
-// and checksums. payload is the offset of the TCP payload. It returns false and changes
-// nothing if the frame has an unfinished offload, or if the old or the new frame does
-// not fit into the header buffer.
+// ReplaceTCP replaces n bytes of the TCP payload, from frame offset editOffset on, by text. It updates
+// lengths and checksums. payload is the offset of the TCP payload. It returns false and changes
+// nothing if the frame has an unfinished offload, or if the whole frame does not fit into the header
+// buffer before and after the change.
 func (f *Frame) ReplaceTCP(payload, editOffset, n int, text []byte) bool {
 	h := f.Header()
 	delta := len(text) - n
@@ -32,9 +32,9 @@ func (f *Frame) ReplaceTCP(payload, editOffset, n int, text []byte) bool {
 	h = f.Header()
 	copy(h[editOffset+len(text):], rest)
 	copy(h[editOffset:], text)
-	f.origin = 0 // the foreign memory has the old bytes
+	f.origin = 0 // the foreign memory still has the old bytes
 	f.mendTransport(before, Sum(h[payload:]))
-	f.mendTransport(length, length+uint16(delta)) // the length in the pseudo header
+	f.mendTransport(length, length+uint16(delta)) // for the length in the pseudo header
 	if ip := f.ipv4(); ip != nil {
 		was := uint16(ip.TotalLen())
 		ip.SetTotalLen(int(was) + delta)
@@ -46,11 +46,11 @@ func (f *Frame) ReplaceTCP(payload, editOffset, n int, text []byte) bool {
 	return true
 }
 
-// HeaderRoom returns the maximum length in bytes of the frame's header buffer.
+// HeaderRoom returns the length in bytes to which the frame's header buffer can grow.
 func (f *Frame) HeaderRoom() int { return len(f.buf) - int(f.start) }
 
-// SACKs changes selective acknowledgements (RFC 2018) in TCP options. It replaces both
-// sequence numbers of each block by the result of edge.
+// SACKs changes the selective acknowledgements (RFC 2018) in TCP options. For each edge of each block it
+// calls edge with the sequence number v, and replaces v by the result. right is true for the right edge.
 func SACKs(options []byte, edge func(right bool, v uint32) uint32) {
 	const sack = 5
 	for option, rest := TCPOption(options); option != nil; option, rest = TCPOption(rest) {

@@ -7,10 +7,10 @@ import (
 	"encoding/binary"
 )
 
-// This file merges trains. A train is a sequence of datagrams that one sender passed to
-// the switch at once. They are contiguous in memory and have the same size; only the
-// last may be shorter. JoinTrain merges consecutive TCP segments in them into one large
-// frame, in place, by the rules of Coalescer.
+// This file merges trains. A train is a sequence of tunnel datagrams that one sender passed to the kernel at
+// once and that the kernel passes on together. They are contiguous in memory and have the same size; only
+// the last may be shorter. JoinTrain merges consecutive TCP segments that the datagrams contain into one
+// large frame, without copying them, by the rules of Coalescer.
 
 // trainShape has the offsets of the headers in each datagram of a train (equal
 // datagrams in contiguous memory).
@@ -20,15 +20,15 @@ type trainShape struct {
 	partial     uint16 // sum over the TCP pseudo header without the length
 }
 
-// JoinTrain merges as many datagrams as possible from the start of a train (a sequence
-// of equal datagrams) into the large frame f, and commits f. The caller has begun f
-// with Next. JoinTrain returns the number of merged bytes. If not even two datagrams
-// can be merged, it returns 0 and leaves f unchanged.
+// JoinTrain merges as many datagrams as possible from the start of a train (datagrams of equal size in
+// contiguous memory) into the large frame f, and commits f. The caller has begun f with Next. JoinTrain
+// returns the number of bytes of the train that it has merged. If not even two datagrams can be merged,
+// it returns 0 and leaves f unchanged.
 //
-// addr and trainBytes are the address and the length of the train. segment is the length of
-// each datagram. All lengths are in bytes. The header of f has n bytes: the outer
-// headers, whose length is outerBytes and which the caller writes, and a copy of the train's
-// first bytes. innerOffset is the offset of the inner Ethernet header.
+// addr and trainBytes are the address and the length of the train. segment is the length of each datagram.
+// All lengths are in bytes. The header buffer of f has n bytes: outerBytes bytes for the outer headers, which
+// the caller writes, and a copy of the train's first bytes. innerOffset is the offset in the header buffer of
+// the inner Ethernet header.
 //
 // JoinTrain verifies the inner checksums, because a valid outer checksum says nothing
 // about the sender of the inner frame.
@@ -72,9 +72,9 @@ func (b *Batch) JoinTrain(f *Frame, n, outerBytes, innerOffset int, addr, trainB
 	return merged
 }
 
-// readTrain finds the headers of the first datagram of a train (equal datagrams in
-// contiguous memory). h is the beginning of the datagram, and segment its length in
-// bytes. readTrain returns false if nothing may be merged with this datagram.
+// readTrain finds the headers of the first datagram of a train (datagrams of equal size in contiguous
+// memory). h is the beginning of the datagram, "inner" the offset of the inner Ethernet header in it, and
+// segment the datagram's length in bytes. ok is false if no other datagram may be merged with this one.
 func readTrain(h []byte, inner, segment int) (t trainShape, ok bool) {
 	if len(h) < inner+EthernetLen+VLANLen {
 		return t, false
@@ -112,8 +112,8 @@ func readTrain(h []byte, inner, segment int) (t trainShape, ok bool) {
 
 const tcpMinLen = 20
 
-// continues returns true if datagram seg is the next segment of flow.
-// trainHead is the beginning of the first datagram.
+// continues reports whether datagram seg has the next TCP segment of flow and may be merged.
+// trainHead is the beginning of the train's first datagram.
 func (t *trainShape) continues(flow *coalesceFlow, trainHead, seg []byte) bool {
 	if !bytes.Equal(trainHead[:t.l3], seg[:t.l3]) {
 		return false
@@ -132,18 +132,17 @@ func (t *trainShape) continues(flow *coalesceFlow, trainHead, seg []byte) bool {
 	return flow.sameIP(o, ip) && binary.BigEndian.Uint32(otherTCP) == binary.BigEndian.Uint32(tcp) && flow.sameTCP(otherTCP, tcp)
 }
 
-// The method valid verifies the TCP checksum of one datagram of a train (equal
-// datagrams in contiguous memory).
+// The method valid reports whether the TCP checksum in datagram seg of a train is right.
 func (t *trainShape) valid(seg []byte) bool {
 	return AddSums(t.pseudo(len(seg)-t.l4), Sum(seg[t.l4:])) == 0xffff
 }
 
-// pseudo returns the sum over the TCP pseudo header. n is the length of TCP header
-// and payload in bytes.
+// pseudo returns the sum over the TCP pseudo header for a segment whose TCP header and payload have n bytes
+// together.
 func (t *trainShape) pseudo(n int) uint16 { return AddSums(t.partial, uint16(n)) }
 
-// finish changes h into the headers of the large frame. h has the headers of the first
-// datagram, in f's header buffer.
+// finish makes h the headers of the large frame f. h is in f's header buffer and has the headers of the
+// train's first datagram. "outer" is the length of the outer headers before h.
 func (t *trainShape) finish(f *Frame, h []byte, outer int, flow *coalesceFlow) {
 	length := t.end - t.l4 + flow.payload
 	f.Offload = Offload{GSO: GSOTCPv6, Flags: OffloadPartial, Size: uint16(flow.size),

@@ -4,9 +4,8 @@ package packet
 
 import "encoding/binary"
 
-// Header views are the bytes of a header in the frame, with one accessor for each
-// field. Integers are in host order. Views check nothing, because extraction has
-// already validated the lengths.
+// The types in this file are views: the bytes of a header in a frame, with a method for each field.
+// Integers are in host byte order. The methods check no lengths, because extraction has done so.
 
 // EtherTypes.
 const (
@@ -18,7 +17,7 @@ const (
 	EtherTypeIPv6  = 0x86dd
 	EtherTypeSVLAN = 0x88a8
 
-	// protocol types of GRE (draft-foschiano-erspan-03 section 4)
+	// protocol types of GRE for ERSPAN (draft-foschiano-erspan-03 section 4)
 	EtherTypeERSPAN1 = 0x88be
 	EtherTypeERSPAN2 = 0x22eb
 )
@@ -40,7 +39,7 @@ const (
 	ProtoSCTP     = 132
 )
 
-// Lengths of fixed headers in bytes.
+// Lengths in bytes of headers, without options and other variable parts.
 const (
 	EthernetLen = 14
 	VLANLen     = 4
@@ -50,17 +49,17 @@ const (
 	TCPLen      = 20
 	UDPLen      = 8
 	GRELen      = 4 // without the fields of its flags
-	GREFieldLen = 4 // of a flag
-	// TunnelLimitLen is the length of destination options with only the tunnel encapsulation limit (RFC 2473
-	// section 5.1), which Linux sends before GRE over IPv6.
+	GREFieldLen = 4 // length of the optional field of one flag
+	// TunnelLimitLen is the length of an IPv6 destination options header that has only the tunnel
+	// encapsulation limit (RFC 2473 section 5.1). Linux sends such a header before GRE over IPv6.
 	TunnelLimitLen = 8
 	SCTPLen        = 12
 	ICMPLen        = 8
 	ICMPv6Len      = 4
 )
 
-// Ethernet is an Ethernet II header, at least 14 bytes. Addresses are the low
-// 48 bits.
+// Ethernet is an Ethernet II header, at least 14 bytes. Its methods take an address in the low 48 bits of an
+// integer.
 type Ethernet []byte
 
 func (h Ethernet) Type() uint16 { return binary.BigEndian.Uint16(h[12:]) }
@@ -148,11 +147,12 @@ func (h UDP) SetDstPort(p uint16)    { binary.BigEndian.PutUint16(h[2:], p) }
 func (h UDP) SetLen(n int)           { binary.BigEndian.PutUint16(h[4:], uint16(n)) }
 func (h UDP) SetChecksum(sum uint16) { binary.BigEndian.PutUint16(h[6:], sum) }
 
-// GRE is a GRE header of version 0 (RFC 2784 section 2, RFC 2890 section 2): flags and protocol
-// type, 2 bytes each, and 4 bytes for each flag of GREChecksum, GREKey and GRESequence, in this order.
+// GRE is a GRE header of version 0 (RFC 2784 section 2, RFC 2890 section 2): flags and protocol type, 2
+// bytes each, then a field of 4 bytes for each of the flags GREChecksum, GREKey and GRESequence that is
+// set, in this order.
 type GRE []byte
 
-// GREProtocols are the protocol types of GRE that tunnels receive: Ethernet and ERSPAN.
+// GREProtocols are the protocol types of GRE that tunnels accept: Ethernet and ERSPAN.
 var GREProtocols = [...]uint16{EtherTypeTEB, EtherTypeERSPAN1, EtherTypeERSPAN2}
 
 // Flags of a GRE header.
@@ -165,7 +165,8 @@ const (
 func (h GRE) Flags() uint16    { return binary.BigEndian.Uint16(h) }
 func (h GRE) Protocol() uint16 { return binary.BigEndian.Uint16(h[2:]) }
 
-// Offset returns the offset of the field of a flag, or of the payload if flag is 0.
+// Offset returns the offset in the header of the field that belongs to a flag, such as GREKey. If flag is 0,
+// it returns the offset of the payload.
 func (h GRE) Offset(flag uint16) int {
 	n := GRELen
 	for _, f := range [...]uint16{GREChecksum, GREKey, GRESequence} {
@@ -179,7 +180,7 @@ func (h GRE) Offset(flag uint16) int {
 	return n
 }
 
-// addSequence adds n to the sequence number, if there is one.
+// addSequence adds n to the sequence number, if the header has one.
 func (h GRE) addSequence(n uint32) {
 	if h.Flags()&GRESequence != 0 {
 		at := h[h.Offset(GRESequence):]

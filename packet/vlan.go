@@ -4,7 +4,7 @@ package packet
 
 import "encoding/binary"
 
-// PushVLAN inserts a tag (IEEE 802.1Q) after the source address. It returns
+// PushVLAN inserts a VLAN tag (IEEE 802.1Q) after the source address. It returns
 // DropNoHeadroom and changes nothing if the headroom is too small.
 func (f *Frame) PushVLAN(tpid, tci uint16) DropReason {
 	h := f.Push(4)
@@ -17,7 +17,7 @@ func (f *Frame) PushVLAN(tpid, tci uint16) DropReason {
 	return DropNone
 }
 
-// PopVLAN removes the outermost tag. It reports false if there is none.
+// PopVLAN removes the outermost VLAN tag. It returns false if the frame has none.
 func (f *Frame) PopVLAN() bool {
 	h := f.Header()
 	if !tagged(h) {
@@ -27,7 +27,7 @@ func (f *Frame) PopVLAN() bool {
 	return f.Pull(4)
 }
 
-// SetVLAN sets the TCI of the outermost tag. It reports false if there is none.
+// SetVLAN sets the TCI of the outermost VLAN tag. It returns false if the frame has none.
 func (f *Frame) SetVLAN(tci uint16) bool {
 	h := f.Header()
 	if !tagged(h) {

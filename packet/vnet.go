@@ -4,27 +4,27 @@ package packet
 
 import "encoding/binary"
 
-// VnetLen is the length in bytes of the virtio-net header without num_buffers, used
-// by taps and by legacy devices without mergeable buffers.
+// VnetLen is the length in bytes of the virtio-net header without the field num_buffers. Taps, and legacy
+// devices without mergeable buffers, use this header.
 const VnetLen = 10
 
-// Values of the virtio-net header (virtio 1.2 section 5.1.6). Its fields, little
-// endian, with sizes in bytes: flags 1, gso_type 1, hdr_len 2, gso_size 2, csum_start
-// 2, csum_offset 2.
+// Values of fields of the virtio-net header (virtio 1.2 section 5.1.6). The header's fields, with their
+// sizes in bytes, are flags 1, gso_type 1, hdr_len 2, gso_size 2, csum_start 2 and csum_offset 2. They
+// are little endian.
 const (
 	vnetNeedsCsum = 1
 	vnetDataValid = 2
 
 	vnetTCPv4 = 1
 	vnetTCPv6 = 4
-	vnetUDP   = 5 // UDP_L4, called USO
+	vnetUDP   = 5 // VIRTIO_NET_HDR_GSO_UDP_L4 (USO)
 	vnetECN   = 0x80
 )
 
-// DecodeVnet sets the offload of f from the virtio-net header h. allowed is the set of
-// negotiated offloads; for any other offload, it sets f.Drop to DropBadOffload. If
-// trusted is true, a claim that the checksum is valid counts: the kernel is trusted, a
-// guest is not. hdr_len and unknown flags are ignored (virtio 1.2 section 5.1.6.4.2).
+// DecodeVnet sets the offload of f from the virtio-net header h. allowed is the set of negotiated offloads;
+// for any other offload, DecodeVnet sets f.Drop to DropBadOffload. If trusted is true, it believes a claim
+// that the checksum is valid: the kernel is trusted, a guest is not. It ignores hdr_len and unknown
+// flags (virtio 1.2 section 5.1.6.4.2).
 func (f *Frame) DecodeVnet(h *[VnetLen]byte, allowed Offloads, trusted bool) {
 	first := binary.LittleEndian.Uint64(h[:8])
 	if first&0xffff == 0 {
@@ -62,8 +62,8 @@ func (f *Frame) DecodeVnet(h *[VnetLen]byte, allowed Offloads, trusted bool) {
 	}
 }
 
-// EncodeVnet writes the virtio-net header for f's offload, which the receiver must
-// support. h may be foreign memory.
+// EncodeVnet writes the virtio-net header for the offload of f to h. The receiver must accept this offload. h
+// may be foreign memory, because EncodeVnet only writes it.
 func (f *Frame) EncodeVnet(h *[VnetLen]byte) {
 	o := &f.Offload
 	first, csumOffset := uint64(0), uint16(0)
