@@ -35,8 +35,8 @@ const (
 	rewriteTracked
 )
 
-// Plan translates the actions of a megaflow for the programs: into a Rewrite and a Target. known is false if
-// the programs cannot execute the actions. The megaflow then stays with the worker.
+// Plan translates the actions of a megaflow for the programs: into a Rewrite and a Target. It returns false
+// if the programs cannot execute the actions. The megaflow then stays with the worker.
 func Plan(actions []flowtable.Action) (r Rewrite, to Target, known bool) {
 	for i := range actions {
 		switch a := &actions[i]; a.Op {

@@ -49,8 +49,8 @@ func (f *Frame) ReplaceTCP(payload, editOffset, n int, text []byte) bool {
 // HeaderRoom returns the length in bytes to which the frame's header buffer can grow.
 func (f *Frame) HeaderRoom() int { return len(f.buf) - int(f.start) }
 
-// SACKs changes the selective acknowledgements (RFC 2018) in TCP options. For each edge of each block it
-// calls edge with the sequence number v, and replaces v by the result. right is true for the right edge.
+// SACKs changes the selective acknowledgements (RFC 2018) in TCP options. It calls edge for the left and the
+// right edge of each block, with the edge's sequence number, and replaces that number by the result.
 func SACKs(options []byte, edge func(right bool, v uint32) uint32) {
 	const sack = 5
 	for option, rest := TCPOption(options); option != nil; option, rest = TCPOption(rest) {
