@@ -29,7 +29,7 @@ func TestFTP(t *testing.T) {
 		related              bool
 	}{
 		{"10.0.0.1:1000", "10.0.1.1:21", "PORT 10,0,0,1,19,137\r\n", false, "10.0.1.1:20", "10.0.0.1:5001", true},
-		{"10.0.0.1:1000", "10.0.1.1:21", "PORT 10,0,0,2,19,137\r\n", false, "10.0.1.1:20", "10.0.0.2:5001", false}, // announces the address of a third host
+		{"10.0.0.1:1000", "10.0.1.1:21", "PORT 10,0,0,2,19,137\r\n", false, "10.0.1.1:20", "10.0.0.2:5001", false}, // it announces the address of a third host, so it is ignored
 		{"10.0.0.1:1000", "10.0.1.1:21", "eprt |1|10.0.0.1|5001|\r\n", false, "10.0.1.1:20", "10.0.0.1:5001", true},
 		{"10.0.0.1:1000", "10.0.1.1:21", "227 Entering Passive Mode (10,0,1,1,19,137).\r\n", true, "10.0.0.1:999", "10.0.1.1:5001", true},
 		{"10.0.0.1:1000", "10.0.1.1:21", "227 Entering Passive Mode (10,0,1,1,19,137).\r\n", false, "10.0.0.1:999", "10.0.1.1:5001", false},
@@ -91,8 +91,9 @@ func TestTFTP(t *testing.T) {
 	r.expect(udpFrame("10.0.1.1:5555", "10.0.0.1:3000", 20), look, Tracked|New)
 }
 
-// Behind one address, a guest asks another TFTP port of a server from the port that a transfer of another
-// guest uses. Its request is dropped, and the transfer's data go to the first guest.
+// Two guests are behind one translated address. The second one sends a TFTP request from the port that a
+// transfer of the first one uses, to another port of the same server. Its request is dropped, and the data of
+// the transfer still go to the first guest.
 func TestTFTPSamePort(t *testing.T) {
 	r := newRig(t, 64)
 	req := natTo(NATSrc, "192.0.2.100", "192.0.2.100")

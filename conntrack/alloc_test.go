@@ -11,7 +11,7 @@ import (
 	"weft/packet"
 )
 
-// The gateways (FTP, TFTP) allocate no memory.
+// Frames that pass a gateway (FTP, TFTP) allocate no memory.
 func TestGatewayAllocatesNothing(t *testing.T) {
 	for _, v := range []struct {
 		client, server, outside, text string

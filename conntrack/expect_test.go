@@ -10,7 +10,7 @@ import (
 	"weft/packet"
 )
 
-// checkExpectations checks that chains, lists, counts and free records agree with the
+// checkExpectations fails unless the chains, lists, counts and free records of a table agree with its
 // expectations.
 func checkExpectations(t *testing.T, tab *Table) {
 	t.Helper()
@@ -142,7 +142,7 @@ func TestExpectationsTwin(t *testing.T) {
 	}
 }
 
-// A port that announces endlessly evicts only its own oldest expectations.
+// A port that announces connections without end evicts only its own oldest expectations.
 func TestOthersTransfersStay(t *testing.T) {
 	r := newRig(t, 1024)
 	parent := r.parent(1)
@@ -221,8 +221,8 @@ func TestFirstAnnouncementStays(t *testing.T) {
 	checkExpectations(t, r.tr.Table)
 }
 
-// Who announces a port and all that follow it does not keep a client behind the same address from its
-// data connection.
+// One client announces a port and the maxExpectedPorts ports after it. Another client behind the same
+// translated address still gets a port when it announces the first of them.
 func TestAnnouncedPortsAreNoFence(t *testing.T) {
 	r := newRig(t, 64)
 	fence, client := r.parent(1), r.parent(2)

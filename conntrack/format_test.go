@@ -118,8 +118,8 @@ func TestFilter(t *testing.T) {
 	}
 }
 
-// The entry of a connection with a gateway (FTP or TFTP) names the gateway. An
-// announced connection is listed until it begins or expires.
+// The output for a connection with a gateway (FTP or TFTP) names the gateway. An
+// announced connection is listed until it begins or its announcement expires.
 func TestFormatOfGateways(t *testing.T) {
 	r := newRig(t, 64)
 	req := commit

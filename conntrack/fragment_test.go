@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// slowDatagram is a reference implementation of one datagram: a map of its bytes.
+// slowDatagram is a reference implementation of one incomplete datagram: a map of its bytes.
 type slowDatagram struct {
 	bytes     map[uint32]bool
 	seen      map[[2]uint32]bool
-	last      uint32 // 0: the last fragment is not there yet
+	last      uint32 // 0: the last fragment has not arrived yet
 	n         int
 	discarded bool
 }
@@ -91,7 +91,7 @@ func tryFragments(t *testing.T, seed int64) {
 	}
 }
 
-// At the limit of incomplete datagrams, a new one is refused until older ones expire.
+// When there are as many incomplete datagrams as allowed, a new one is refused until older ones expire.
 func TestFragmentLimits(t *testing.T) {
 	var r Fragments
 	refused := 0
@@ -117,8 +117,8 @@ func TestFragmentLimits(t *testing.T) {
 	}
 }
 
-// One port sends only first fragments, even with equal hashes. Another port still has
-// room to complete its datagrams.
+// One port sends only first fragments, even with equal hashes. Another port can still
+// complete its datagrams.
 func TestFragmentsOfAFlood(t *testing.T) {
 	for _, length := range []uint32{8, 9} { // a second fragment overlaps the first, so the datagram is discarded
 		r := Fragments{Seed: 7}

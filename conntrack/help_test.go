@@ -46,7 +46,7 @@ func newMemory(t testing.TB, n int) Memory {
 	return m
 }
 
-// rig sends single frames through a Tracker.
+// rig sends frames through a Tracker, one at a time, and has the time and the input port of the test.
 type rig struct {
 	t     testing.TB
 	tr    *Tracker
@@ -64,7 +64,7 @@ func newRigOf(t testing.TB, tab *Table) *rig {
 	return &rig{t: t, tr: NewTracker(tab, 7), arena: packettest.NewArena(t, 1<<17), now: 1000 * second}
 }
 
-// put makes a batch with a single frame.
+// put makes r.b a batch with a single frame.
 func (r *rig) put(frame []byte) {
 	r.t.Helper()
 	r.b.Reset()
@@ -85,7 +85,7 @@ func (r *rig) send(frame []byte, req Request) (Meta, []byte) {
 	return r.repeat(req)
 }
 
-// repeat runs the last frame through another ct action.
+// repeat runs the last frame through another ct action, with its Meta of the action before.
 func (r *rig) repeat(req Request) (Meta, []byte) {
 	r.tr.Forget(^uint32(0))
 	r.tr.Process(&r.b, []uint8{0}, &r.metas, &req, r.now)
@@ -115,10 +115,10 @@ func end(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
 
 // tcpSegment describes a TCP frame.
 type tcpSegment struct {
-	flags    string // letters of SAFRP
+	flags    string // letters S, A, F, R and P for SYN, ACK, FIN, RST and PSH
 	seq, ack uint32
 	window   uint16
-	scale    int // window scale option, -1: none
+	scale    int // window scale option; -1: no option
 	payload  int
 }
 
@@ -137,7 +137,7 @@ func serialize(layers ...gopacket.SerializableLayer) []byte {
 		panic(err)
 	}
 	frame := append([]byte(nil), buf.Bytes()...)
-	if frame[12] == 0x86 { // the parser removes padding
+	if frame[12] == 0x86 { // the tracker's caller has removed padding
 		return frame[:14+40+int(frame[18])<<8+int(frame[19])]
 	}
 	return frame[:14+int(frame[16])<<8+int(frame[17])]

@@ -15,8 +15,8 @@ import (
 
 func (r *rig) fromPort(port uint32) *rig { r.port = port; return r }
 
-// begin begins connection i from 10.port.x.y in a zone. If answered is set, the
-// connection is also answered. It returns the drop reason if the connection is refused.
+// begin begins connection i in a zone, from an address 10.port.x.y. If answered is set, the connection
+// also gets an answer. begin returns the drop reason if the connection is refused.
 func (r *rig) begin(i int, zone uint16, answered bool) packet.DropReason {
 	r.t.Helper()
 	in := commit
@@ -35,9 +35,8 @@ func (r *rig) begin(i int, zone uint16, answered bool) packet.DropReason {
 
 func (r *rig) lives(port uint32) int { return int(r.tr.ranks[port].count) }
 
-// Two ports fill the table with answered connections. A third port can still begin a
-// hundred connections and keep them: in its own zone, in the zone of the two ports, or
-// through a tunnel.
+// Two ports fill the table with answered connections. A third port can still begin a hundred connections,
+// which are not evicted: in its own zone, in the zone of the two ports, or through a tunnel.
 func TestOthersGetConnectionsInAFullTable(t *testing.T) {
 	for _, zone := range []uint16{0, 9} {
 		r := newRig(t, 1024)
@@ -90,7 +89,7 @@ func TestFloodTakesNoEstablished(t *testing.T) {
 	}
 }
 
-// A flood in one zone of a port evicts only connections of this zone.
+// A port floods the table in one zone. Of the port's connections, only those in this zone are evicted.
 func TestFloodedZoneOfAPortPays(t *testing.T) {
 	r := newRig(t, 64)
 	for i := range 5 {
@@ -139,8 +138,8 @@ func TestTunnelledZonesAreToldApart(t *testing.T) {
 	}
 }
 
-// The quota holders agree with the records after random operations, kills, saving and
-// loading.
+// The lists and counts of the quota holders agree with the records after random operations, after kills
+// of the engine, and after the table is saved and loaded.
 func TestHoldersTwin(t *testing.T) {
 	for seed := range int64(10) {
 		rng := rand.New(rand.NewSource(seed))

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A number of used records that an earlier engine has left at random ends no process: it
-// counts as at most all records.
+// An earlier engine has left a random number of used records in the shared header. No process fails because
+// of it: the number is cut to the number of records.
 func TestRandomNumberOfRecords(t *testing.T) {
 	tab := Open(newMemory(t, 64), 1)
 	random := rand.New(rand.NewPCG(1, 2))

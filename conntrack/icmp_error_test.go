@@ -24,8 +24,8 @@ func errorFrame(src, dst netip.Addr, kind, code uint8, frame []byte, n int) []by
 	return icmpRaw(src, dst, kind, code, append(make([]byte, 4), datagramOf(frame, n)...))
 }
 
-// An ICMP error is related to the connection of its datagram, in the opposite
-// direction, or invalid.
+// An ICMP error is related to the connection of the datagram that it carries, in the opposite direction. If
+// there is no such connection, it is invalid.
 func TestICMPErrors(t *testing.T) {
 	for _, v := range []struct {
 		guest, server, router string
@@ -46,7 +46,7 @@ func TestICMPErrors(t *testing.T) {
 		}
 		r.expect(udpFrame(v.server, v.guest, 4), look, Tracked|Established|Reply)
 		r.expect(errorFrame(sender, end(v.server).Addr(), v.kind, 3, udpFrame(v.server, v.guest, 4), 8), look, Tracked|Related)
-		// Truncated before the ports.
+		// The datagram inside the error ends before its ports.
 		r.expect(errorFrame(router, sender, v.kind, 1, out, 7), look, Tracked|Invalid)
 		if r.tr.Count() != 1 {
 			t.Fatalf("unexpected number of connections: %d", r.tr.Count())
@@ -112,7 +112,7 @@ func tryICMPError(t *testing.T, seed int64, shape, carried uint8) {
 		size := int(carried)
 		size = max(size, 8)
 		if tcp && size == 17 {
-			size = 16 // half a checksum cannot be updated
+			size = 16 // the datagram is cut before its checksum, because half a checksum cannot be updated
 		}
 		if !reply { // an ICMP error about the guest's datagram
 			sender := netip.MustParseAddr(router)

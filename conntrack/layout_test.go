@@ -14,10 +14,10 @@ import (
 // fingerprint is a hash of the memory layout whose magic is layoutOf.
 const layoutOf, fingerprint = uint64(0x7765667463740008), "1d04b660e4df720d"
 
-// A build takes over the table of an earlier build if magic is the same, so magic must
-// change with the layout. After a change of the layout, increment magic and set layoutOf and
-// fingerprint. Set only fingerprint after a type or field got another name, or after a word of
-// padding became a field whose 0 means what earlier builds do.
+// A build takes over the table of an earlier build if both have the same constant magic. Whoever changes the
+// layout must therefore increment magic, and set layoutOf and fingerprint. Only fingerprint must be set after
+// a type or field was renamed. The same holds if a word of padding became a field whose value 0 means that
+// the table works as in earlier builds.
 func TestMagicNamesTheLayout(t *testing.T) {
 	h := fnv.New64a()
 	shm.Describe(h, reflect.TypeFor[Memory]())

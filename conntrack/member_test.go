@@ -59,7 +59,7 @@ func TestFloodInAFullZoneTakesNoEstablished(t *testing.T) {
 	}
 }
 
-// A member is freed with its last connection. One member for each connection is enough.
+// A member is freed when its last connection ends, so a table never needs more members than connections.
 func TestMembersAreFreed(t *testing.T) {
 	r := newRig(t, 64)
 	for round := range 5 {
@@ -77,8 +77,8 @@ func TestMembersAreFreed(t *testing.T) {
 	}
 }
 
-// This file has a reference implementation of zone limits: a list of connections,
-// oldest first.
+// The rest of this file has a reference implementation of zone limits: a list of connections, oldest
+// first.
 
 type slowMember struct {
 	port     uint32
@@ -191,8 +191,9 @@ func (r *rig) live() map[string]bool {
 	return names
 }
 
-// The counts are right if a new connection takes the seat of an evicted one of the same or
-// of another member, and if it is refused after the eviction.
+// A new connection evicts another one, whose seat (its part of the counts) stays for a moment. The counts are
+// right if both connections belong to the same member or to different ones, and if the new connection
+// is refused after the eviction.
 func TestSeatsOfEvictedConnections(t *testing.T) {
 	const records = 64
 	r := newRig(t, records)

@@ -29,8 +29,8 @@ func sameBytes(t *testing.T, got, want []byte) {
 	}
 }
 
-// Source translation, for every protocol and both directions, equals frames made with
-// the translated addresses.
+// A frame after source translation equals a frame that was made with the translated addresses, for every
+// protocol and both directions.
 func TestSNAT(t *testing.T) {
 	for _, v := range []struct{ guest, server, outside, lo string }{
 		{guest, server, "192.0.2.1:1000", "192.0.2.1"},
@@ -167,7 +167,7 @@ func TestNATPersistent(t *testing.T) {
 	}
 }
 
-// nat(src=0.0.0.0) keeps the address. The port changes only if the tuple is taken.
+// nat(src=0.0.0.0) keeps the address. It changes the port only if another connection has the reply tuple.
 func TestNATOfCollisionAlone(t *testing.T) {
 	r := newRig(t, 64)
 	dnat := natTo(NATDst, "10.0.1.1", "10.0.1.1", 80, 80)
@@ -190,7 +190,7 @@ func TestNATOfCollisionAlone(t *testing.T) {
 	check(t, r.tr.Table)
 }
 
-// NAT finds free ports behind a block of used ones.
+// NAT finds the free ports in a range that begins with a block of used ones.
 func TestPortsBesideABlock(t *testing.T) {
 	r := newRig(t, 1<<14)
 	req := commit
@@ -220,7 +220,8 @@ func TestNextICMPIdentifier(t *testing.T) {
 	check(t, r.tr.Table)
 }
 
-// random and hash choose ports: a free ICMP identifier stays, as in Open vSwitch.
+// The arguments random and hash of nat choose only ports. An ICMP identifier stays if it is free, as in Open
+// vSwitch.
 func TestICMPIdentifierStays(t *testing.T) {
 	for _, nat := range []NAT{{Random: true}, {Hash: true}, {}} {
 		r := newRig(t, 64)

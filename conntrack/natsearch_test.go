@@ -8,9 +8,9 @@ import (
 	"weft/packet"
 )
 
-// One port uses every translation towards a server. Another port gets over half of
-// them; unanswered connections are evicted first. After that, new connections of both
-// ports are refused.
+// One port uses every translation for connections to a server. Another port then begins connections. They
+// evict connections of the first port, unanswered ones before answered ones, until the second port has
+// about half of the translations. After that, new connections of both ports are refused.
 func TestOthersGetTranslations(t *testing.T) {
 	r := newRig(t, 1024)
 	req := natTo(NATSrc, "192.0.2.1", "192.0.2.2", 5000, 5049)

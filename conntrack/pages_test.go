@@ -75,7 +75,7 @@ func TestMemoryAConnection(t *testing.T) {
 	}
 }
 
-// Pages are populated before they are needed, but not in an empty table.
+// In a growing table, pages are populated before records in them are needed. In an empty table, none are.
 func TestPagesAhead(t *testing.T) {
 	const n = 1 << 14
 	s := Sizes{Connections: n}

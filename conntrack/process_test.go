@@ -20,7 +20,8 @@ var (
 	commit = Request{Zone: 1, Commit: true}
 )
 
-// A UDP connection is new until an answer makes it established, committed or not.
+// The frames of a committed UDP connection are new until an answer makes the connection established.
+// Without a commit, they stay new.
 func TestUDPStates(t *testing.T) {
 	for _, ends := range [][2]string{{guest, server}, {guest6, srv6}} {
 		r := newRig(t, 64)
@@ -91,8 +92,8 @@ func TestTCPStates(t *testing.T) {
 	}
 }
 
-// A TCP connection seen first in the middle has no window bounds. Invalid flags and
-// SYN+ACK begin no connection.
+// If the tracker has not seen the beginning of a TCP connection, it does not check windows. A segment with
+// invalid flags, or SYN+ACK, begins no connection.
 func TestTCPFromTheMiddle(t *testing.T) {
 	r := newRig(t, 64)
 	r.expect(tcpFrame(server, guest, tcpSegment{flags: "SA", seq: 9, ack: 7, scale: -1}), commit, Tracked|Invalid)
@@ -126,7 +127,7 @@ func TestICMPStates(t *testing.T) {
 		r.expect(answer, commit, Tracked|Invalid)
 		r.expect(ask, commit, Tracked|New)
 		r.expect(icmpFrame(v.b, v.a, v.answer, 0, 6), look, Tracked|Invalid)
-		r.expect(icmpFrame(v.b, v.a, v.ask, 0, 5), look, Tracked|New) // a query of its own
+		r.expect(icmpFrame(v.b, v.a, v.ask, 0, 5), look, Tracked|New) // a query in the reply direction is a new connection
 		r.expect(answer, look, Tracked|Established|Reply)
 		r.expect(ask, look, Tracked|Established)
 		check(t, r.tr.Table)
@@ -234,8 +235,8 @@ func TestTwice(t *testing.T) {
 	}
 }
 
-// A frame whose tuple changes between two ct actions belongs to the connection of its
-// new tuple.
+// If an action changes the tuple of a frame between two ct actions, the frame belongs to the connection of
+// its new tuple.
 func TestRewrittenInBetween(t *testing.T) {
 	for _, v := range []struct{ guest, server, lo string }{
 		{guest, server, "192.0.2.1"},
@@ -250,8 +251,8 @@ func TestRewrittenInBetween(t *testing.T) {
 			if m.State != Tracked|New || m.Ref == first || m.Orig.DstPort != 4000 || r.tr.Count() != 2 {
 				t.Fatalf("ct_state %s of %+v, %d connections; want a new one to port 4000", stateText(m.State), m.Orig, r.tr.Count())
 			}
-			// When the frame has its old header again, it belongs to its first
-			// connection.
+			// The destination port is set back, so the frame belongs to its first connection
+			// again.
 			r.b.Frames[0].SetTpDst(end(v.server).Port())
 			if m, _ = r.repeat(look); m.Ref != first && req.NAT.Kind == NATNone {
 				t.Fatalf("the frame has connection %v, want %v", m.Ref, first)
@@ -296,8 +297,8 @@ func TestTimeouts(t *testing.T) {
 	check(t, r.tr.Table)
 }
 
-// At the limit an unreplied connection is evicted. If all are answered, a new one is
-// refused.
+// If a table is full, a new connection evicts one without an answer. If all are answered, a new connection of
+// the same port is refused.
 func TestLimits(t *testing.T) {
 	r := newRig(t, 64)
 	at := func(i int) (string, string) { return end(guest).String()[:len(guest)-4] + port(1000+i), server }

@@ -14,8 +14,8 @@ import (
 	"weft/packet/packettest"
 )
 
-// conversation is a test connection that announces another one, as FTP does. It has its
-// first frame, the answer, and the frame with the announcement.
+// conversation has the frames of a test connection that announces another one, as FTP does: its first frame,
+// the answer, and the frame with the announcement.
 type conversation struct {
 	name         string
 	ask, answer  []byte

@@ -4,8 +4,8 @@ package conntrack
 
 import "testing"
 
-// A table has records for the next power of two of its connections, and accepts no more
-// connections than its room.
+// A table has as many records as its number of connections, rounded up to a power of two. It accepts
+// only as many connections as SetRoom allows.
 func TestRoomBetweenPowersOfTwo(t *testing.T) {
 	for n, want := range map[int]int{64: 64, 65: 128, 100: 128, 3_000_000: 1 << 22, MaxConnections: MaxConnections} {
 		if s := (Sizes{Connections: n}); !s.Valid() || s.Records() != want {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Loading a saved table restores everything. After a reboot, it restores only limits
+// Load restores everything of a saved table. After a reboot of the machine, it restores only limits
 // and timeouts.
 func TestSaveAndLoad(t *testing.T) {
 	r := newRig(t, 256)

@@ -11,8 +11,8 @@ import (
 	"weft/packet"
 )
 
-// SeekEnds agrees with SeekFlows, whatever headers precede IP. SeekFlows skips
-// fragments.
+// SeekEnds finds the same connections as SeekFlows, whatever headers come before the IP header. SeekFlows
+// skips fragments.
 func TestSeekEnds(t *testing.T) {
 	r := newRig(t, 64)
 	const zone = 0xfedc
@@ -52,8 +52,8 @@ func TestSeekEnds(t *testing.T) {
 	}
 }
 
-// SettleAll finds the hint of a connection in all positions of its index entry: after
-// another entry with the same signature, after a full bucket, and for IPv6.
+// SettleAll finds the hint of a connection wherever the connection's index entry is: first in its bucket,
+// after another entry with the same signature, or after a full bucket. It also does so for IPv6.
 func TestUsualWhereverFound(t *testing.T) {
 	type place struct{ home, signature uint64 }
 	at := func(r *rig, port int) place {
@@ -62,7 +62,7 @@ func TestUsualWhereverFound(t *testing.T) {
 		hash := r.tr.head.hash(o.words(r.tr.head), &[4]uint64{})
 		return place{hash & uint64(r.tr.wrap), signature(hash)}
 	}
-	// Connections that began earlier displace the index entry of the last one.
+	// The last client of each list is looked up. Those before it take the place of its index entry.
 	for name, clients := range map[string]func(r *rig) []string{
 		"own": func(*rig) []string { return []string{"10.0.0.1:1"} },
 		"signature": func(r *rig) []string {

@@ -32,7 +32,7 @@ func saying(src, dst string, flags uint8, seq, ack uint32, text string, sack ...
 	return serialize(ethernet(kind), ip, tcp, gopacket.Payload(text))
 }
 
-// heard decodes a TCP frame, and fails the test if a length or a checksum is wrong.
+// heard returns what the receiver of a TCP frame reads. It fails the test if a length or a checksum is wrong.
 func heard(t *testing.T, frame []byte) (src, dst string, seq, ack uint32, text string, sack []uint32) {
 	t.Helper()
 	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default)
@@ -127,8 +127,8 @@ func TestFTPThroughNAT(t *testing.T) {
 		if _, _, _, _, text, _ := heard(t, out); text != v.want {
 			t.Errorf("%q became %q", v.text, text)
 		}
-		// The receiver's acknowledgement of the rewritten text becomes an
-		// acknowledgement of the sent text.
+		// The receiver acknowledges the rewritten text. The sender must get an
+		// acknowledgement of the text that it sent.
 		grown := uint32(len(v.want))
 		if v.reply {
 			_, out = r.send(saying(v.client, v.front, tcpAck, 101, 501+grown, ""), back)
@@ -176,11 +176,11 @@ func TestFTPSamePort(t *testing.T) {
 	}
 }
 
-// slowLine is a line of FTP text, as it was sent and as it must be received.
+// slowLine is a line of FTP text: "sent" by the client, and "passed" as the server must receive it.
 type slowLine struct{ sent, passed string }
 
-// slowShift records the lines that the client has sent. first is the sequence number of
-// the first line.
+// slowShift is the reference: it records all lines that the client has sent. The field "first" is the
+// sequence number of the first line.
 type slowShift struct {
 	first uint32
 	lines []slowLine
@@ -245,7 +245,7 @@ func tryShift(t *testing.T, seed int64) {
 		r.now += second / 10
 		if len(slow.lines) < 40 && rng.IntN(3) == 0 {
 			l := slowLine{"NOOP\r\n", "NOOP\r\n"}
-			// Like a real client, announce only when all lines are acknowledged.
+			// The client announces only when all its lines are acknowledged, as real clients do.
 			if sent, _ := slow.streams(); acked == len(sent) && rng.IntN(2) == 0 {
 				p := 100 + rng.IntN(100)
 				l.sent = fmt.Sprintf("PORT 10,11,12,13,%d,7\r\n", p)
@@ -261,7 +261,7 @@ func tryShift(t *testing.T, seed int64) {
 		}
 		sent, passed := slow.streams()
 		all := append(append([]int(nil), bounds...), len(sent))
-		// Send from an unacknowledged line on. A new line has its own segment.
+		// The client sends again from an unacknowledged line on. A new line has its own segment.
 		from := all[rng.IntN(len(all))]
 		if step > 300 || from < acked {
 			from = acked

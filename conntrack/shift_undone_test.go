@@ -11,8 +11,8 @@ import (
 	"weft/packet/packettest"
 )
 
-// The checksum of a segment is finished before its announcement is rewritten. Otherwise
-// a guest could choose a checksum offset beyond the end of the shortened frame.
+// The partial checksum of a segment is finished before its announcement is rewritten. Otherwise
+// a guest could choose a checksum offset beyond the end of the frame, which the rewrite shortens.
 func TestShorterThanItsChecksum(t *testing.T) {
 	const client, server, text = "100.100.100.1:1000", "10.0.1.1:21", "PORT 100,100,100,1,19,137\r\n"
 	const l4 = packet.EthernetLen + packet.IPv4Len

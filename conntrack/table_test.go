@@ -16,7 +16,7 @@ import (
 
 type slowConn struct {
 	zone      uint16
-	orig, rpl [2]netip.AddrPort // addresses in the frames of each direction, as they arrive
+	orig, rpl [2]netip.AddrPort // source and destination in the frames of each direction, before translation
 	replied   bool
 	seen      bool
 	mark      uint32
@@ -28,7 +28,7 @@ type slowTable struct{ conns []*slowConn }
 func (s *slowTable) find(zone uint16, src, dst netip.AddrPort, now uint64) (*slowConn, int) {
 	for i := 0; i < len(s.conns); i++ {
 		c := s.conns[i]
-		if now > c.expires { // a connection may expire up to a second late
+		if now > c.expires { // a connection may expire up to a second after its timeout
 			s.conns = append(s.conns[:i], s.conns[i+1:]...)
 			i--
 			continue
@@ -53,8 +53,8 @@ func (s *slowTable) end(c *slowConn) {
 	}
 }
 
-// see returns the result that the tracker must have for a frame, and the frame's
-// addresses after NAT. snat is the source address that a new connection gets.
+// see returns what the tracker must do with a frame: its ct_state and ct_mark, whether it is dropped, and
+// its source and destination after NAT. snat is the source address to which a new connection is translated.
 func (s *slowTable) see(zone uint16, src, dst netip.AddrPort, req *Request, snat netip.Addr, now uint64) (state uint8, mark uint32, drop bool, a, b netip.AddrPort) {
 	c, dir := s.find(zone, src, dst, now)
 	if c != nil && req.Force && req.Commit && dir == 1 {
@@ -171,7 +171,7 @@ func tryTable(t *testing.T, seed int64, steps int) {
 	}
 }
 
-// After a kill in the middle of any change, the next engine finds all live
+// An engine is killed in the middle of a change of the table. The next engine finds all live
 // connections.
 func TestRecovery(t *testing.T) {
 	for seed := range int64(20) {
@@ -190,7 +190,7 @@ func TestRecovery(t *testing.T) {
 		}
 		live := map[Tuple]bool{}
 		r.tr.Each(r.now, func(e *Entry) bool { live[e.Orig] = e.Replied; return true })
-		// After a kill, locks are held, and index, counts and lists are arbitrary.
+		// As after a kill, locks are held, and the index, counts and lists have arbitrary contents.
 		r.tr.head.lock.Store(r.tr.epoch)
 		r.tr.conns[3].meta.Store(r.tr.conns[3].meta.Load() | r.tr.epoch<<32)
 		for range 40 {
@@ -260,7 +260,7 @@ func TestRecoveryBetweenEvictionAndSeat(t *testing.T) {
 	}
 }
 
-// Opening a table changes nothing if the previous engine ended in an orderly way.
+// Open changes nothing in a table if the engine before was not killed.
 func TestReopen(t *testing.T) {
 	r := newRig(t, 64)
 	r.expect(udpFrame(guest, server, 1), commit, Tracked|New)

@@ -157,7 +157,8 @@ func (c *slowTCP) seeACK(s, r *slowSide, g slowSegment, inWindow func() bool) ve
 	return verdictValid
 }
 
-// FuzzTCPTwin compares the tracker with slowTCP for plausible segments.
+// FuzzTCPTwin compares the verdicts of the tracker and of slowTCP on segments that mostly follow the state of
+// the connection.
 func FuzzTCPTwin(f *testing.F) {
 	for seed := range int64(20) {
 		f.Add(seed, uint8(seed*13))
@@ -381,7 +382,7 @@ func tryTCPModel(t *testing.T, seed int64) {
 				}
 			}
 		}
-		// A forged segment: beyond all windows, or acknowledging unsent data.
+		// A forged segment is beyond all windows, or acknowledges data that was not sent.
 		stray := slowSegment{from: i, seq: ends[i].nxt, ack: ends[i].rcv, window: 1000, flags: tcpAck, scale: -1}
 		if rng.Intn(2) == 0 {
 			stray.seq += 1<<30 + rng.Int63n(1<<29)

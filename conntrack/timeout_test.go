@@ -9,8 +9,8 @@ import (
 	"weft/packet"
 )
 
-// A connection never ends before its timeout (RFC 4787 REQ-5), and at most 1/128 of
-// the timeout or one second later.
+// A connection never ends before its timeout (RFC 4787 REQ-5). It ends at most 1/128 of the timeout, and at
+// most one second, later.
 func TestTimeoutsAreNotEarly(t *testing.T) {
 	r := newRig(t, 64)
 	out, back := udpFrame(guest, server, 1), udpFrame(server, guest, 1)
@@ -56,8 +56,8 @@ func TestTimeoutsAreNotEarly(t *testing.T) {
 	}
 }
 
-// A connection in the set Settled.Quick needs no write of its expiry, because it will
-// not end before its timeout.
+// The expiry of a connection whose frame is in the set Settled.Quick need not be written: without the write,
+// the connection still does not end before its timeout.
 func TestQuickIsNotDue(t *testing.T) {
 	r := newRig(t, 64)
 	out, back := udpFrame(guest, server, 1), udpFrame(server, guest, 1)

@@ -9,8 +9,9 @@ import (
 	"weft/packet"
 )
 
-// In a full table, the queue of victims has connections that are still to be evicted, in
-// the order of their list, before and after the list has changed.
+// In a full table, the queue of victims has the connections that the next evictions will end, in the order
+// of their list. It fills up again after victims have ended for another reason. Evictions from another
+// list begin a new queue.
 func TestVictimsAreFoundAhead(t *testing.T) {
 	const records = 256
 	r := newRig(t, records)
@@ -26,7 +27,7 @@ func TestVictimsAreFoundAhead(t *testing.T) {
 	for round := range 100 {
 		begin(1)
 		v := &r.tr.victims
-		var left []uint32 // the list from the next victim on
+		var left []uint32 // the connections of the list from the next victim on
 		for n := v.list.first; n != 0; n = r.tr.links[n-1].in[inMember].next {
 			left = append(left, n-1)
 		}
@@ -36,7 +37,7 @@ func TestVictimsAreFoundAhead(t *testing.T) {
 			t.Fatalf("round %d: victims %v (%d ahead), list %v", round, v.numbers[:v.count], v.ahead, left[:2*victimsAhead])
 		}
 	}
-	for _, n := range r.tr.victims.numbers[:r.tr.victims.count] { // all victims found end otherwise
+	for _, n := range r.tr.victims.numbers[:r.tr.victims.count] { // all victims that were found end for another reason
 		r.tr.end(n, r.tr.conns[n].generation(), endFlushed)
 	}
 	begin(4 * records)
@@ -45,7 +46,7 @@ func TestVictimsAreFoundAhead(t *testing.T) {
 	if v.count < victimsGroup || v.ahead != victimsAhead {
 		t.Errorf("%d victims, %d ahead", v.count, v.ahead)
 	}
-	// evictions from another list start anew
+	// evictions from another list begin a new queue
 	was := v.list
 	for range records / 2 {
 		next++

@@ -46,7 +46,7 @@ func togetherFrames() (frames [][]byte) {
 
 const natInside4, natInside6 = "192.0.2.1", "2001:db8::1"
 
-// together is one of several workers of the test, which share a table.
+// together is one of the test's workers, which all use one table.
 type together struct {
 	*rig
 	rng    *rand.Rand
@@ -56,7 +56,7 @@ type together struct {
 	req    Request
 }
 
-// round tracks a few frames. It returns an error if a result is wrong.
+// round tracks a batch of a few frames. It returns an error if a result is wrong.
 func (w *together) round(id, round int) error {
 	w.b.Reset()
 	w.arena.Reset()
@@ -130,8 +130,8 @@ func (w *together) choose() {
 	}
 }
 
-// whole checks frame i after tracking with result state: the frame must be unchanged,
-// or one of its endpoints must be translated and all checksums right.
+// whole checks frame i, which was tracked with the ct_state "state". The frame must be unchanged, or one of
+// its endpoints must be translated and all checksums must be right.
 func (w *together) whole(i int, state uint8) error {
 	got, was := packettest.Bytes(&w.b, &w.b.Frames[i]), w.sent[i]
 	if state&(SNAT|DNAT) == 0 {

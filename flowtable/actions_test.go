@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// checkActionStore acquires and releases random lists, and compares the store with a
-// slice.
+// checkActionStore acquires and releases random lists. It compares the store with a slice of the acquired
+// lists.
 func checkActionStore(t *testing.T, m Memory, seed int64, steps int) {
 	type stored struct {
 		list []Action

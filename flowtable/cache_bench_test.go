@@ -10,8 +10,8 @@ import (
 	"weft/packet"
 )
 
-// benchFlows is a cache with n megaflows of one connection each. It makes the keys of
-// random connections.
+// benchFlows is a cache with n megaflows, one for each connection. It makes the keys of random ones of
+// these connections.
 type benchFlows struct {
 	c     *Cache
 	base  Key
@@ -47,7 +47,8 @@ func newBenchFlows(b *testing.B, n int, sizes Sizes, tunnel bool) *benchFlows {
 	return f
 }
 
-// run makes keys and, if lookup is true, looks them up like a worker.
+// run makes the keys of random frames and, if lookup is true, looks them up as a worker does. A run without
+// look-ups measures the time that the keys take.
 func (f *benchFlows) run(frames int, lookup bool) (n LookupCounts) {
 	var keys [packet.BatchSize]Key
 	var out [packet.BatchSize]uint32
@@ -68,7 +69,7 @@ func (f *benchFlows) run(frames int, lookup bool) (n LookupCounts) {
 	return n
 }
 
-// One operation is one frame, of a random connection.
+// One operation of the benchmark is the look-up of one frame of a random connection.
 func BenchmarkLookup(outer *testing.B) {
 	outer.Run("only-making-keys", func(b *testing.B) {
 		newBenchFlows(b, 1, DefaultSizes, false).run(b.N, false)

@@ -91,8 +91,8 @@ func randomKey(rng *rand.Rand) (k Key) {
 	return k
 }
 
-// The digest covers the base words and all later words that belong to a group. So every
-// later word must belong to a group.
+// The digest covers the base words (WPort to WIPv4) and the words of groups. Every other word of a key must
+// therefore belong to a group.
 func TestEveryWordHasAGroup(t *testing.T) {
 	for at, group := range wordGroups {
 		if (group == 0) != (at < baseWords) {
@@ -229,8 +229,8 @@ func FuzzCache(f *testing.F) {
 	})
 }
 
-// No record spans more cache lines than necessary, as prefetching expects. The assembly of
-// compareEntries relies on the sizes and offsets too.
+// No record spans more cache lines than necessary, because a prefetch requests only these. The assembly of
+// compareEntries also relies on the sizes and offsets.
 func TestLineSizes(t *testing.T) {
 	for _, c := range []struct {
 		name        string
@@ -315,7 +315,7 @@ func TestRemoveKeepsOtherEntries(t *testing.T) {
 	if n.ExactHits != 7 || n.Misses != 1 || out[3] != NoSlot {
 		t.Fatalf("after Remove(3): counts %+v, slots %v", n, out[:8])
 	}
-	// The key of a removed megaflow does not find a new megaflow in the same slot.
+	// Slot 3 gets another megaflow. The key of the removed one must not find it.
 	key := Key{WIPv4: 100}
 	c.Install(3, &key, &mask, nil)
 	if c.Lookup(&keys, 0xff, &out, &n); out[3] != NoSlot {

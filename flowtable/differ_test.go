@@ -60,8 +60,8 @@ func TestEveryBitOfMoreDiffers(t *testing.T) {
 	}
 }
 
-// The assembly and its Go twin choose the same slots and generations: for equal keys, and for
-// keys, unions and forms that differ in one bit. They touch no other frame's result.
+// compareEntries in assembly and compareBase, its Go twin, write the same slots and generations: for equal
+// keys, and for keys, unions and forms that differ in one bit. They write no result of another frame.
 func TestCompareAgainstTwin(t *testing.T) {
 	if !hasCompareAssembly {
 		t.Skip("this processor has no assembly of compareEntries")

@@ -256,8 +256,8 @@ func TestExtractMalformed(t *testing.T) {
 	}
 }
 
-// A frame that cuts off a datagram of IP keeps its Ethernet fields, unless a device could fill up
-// the frame to the length of the datagram.
+// A frame that has only a part of an IP datagram, and is too long to be padded by a device, is not dropped. It
+// keeps its Ethernet fields and has no IP fields.
 func TestExtractCutOff(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	ip, ip6 := ipv4(17), ipv6(17)
@@ -356,7 +356,7 @@ func TestExtractAllocatesNothing(t *testing.T) {
 	}
 }
 
-// One operation is one frame. Each batch has 32 different frames.
+// One operation of the benchmark is the extraction of one frame. Each batch has 32 different frames.
 func BenchmarkExtract(b *testing.B) {
 	for _, c := range wellFormed(b) {
 		b.Run(c.name, func(b *testing.B) {

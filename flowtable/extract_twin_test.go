@@ -39,8 +39,8 @@ type slowParser struct {
 	extensions            []uint64 // protocol numbers of the IPv6 extension headers
 }
 
-// hasBytes reports whether n more bytes exist and fit into the header buffer. If they do
-// not exist, it records the drop reason short.
+// hasBytes reports whether n more bytes of the frame exist and fit into the header buffer. If they do not
+// exist, it records the drop reason "short".
 func (p *slowParser) hasBytes(n int, short packet.DropReason) bool {
 	if p.offset+n > len(p.data) {
 		p.reason = short
@@ -130,8 +130,8 @@ func (p *slowParser) nsh() {
 	}
 }
 
-// exthdr returns ipv6_exthdr: the headers' bits, and whether their order is one that a
-// list of allowed orders has.
+// exthdr returns the field ipv6_exthdr: a bit for each kind of extension header, and bits that say whether a
+// header is repeated and whether the headers are in the order of RFC 8200.
 func (p *slowParser) exthdr() (bits uint64) {
 	if !p.v6 {
 		return 0
@@ -146,7 +146,7 @@ func (p *slowParser) exthdr() (bits uint64) {
 			bits |= 1 << 7
 		}
 	}
-	at := 0 // how much of the allowed order the headers have used up
+	at := 0 // position in the allowed order that the headers have reached
 	for _, e := range p.extensions {
 		found := false
 		for k, allowed := range []uint64{0, 60, 43, 44, 51, 60} {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// growingModel is a GrowingIndex beside the hashes that it must have, by value.
+// growingModel has a GrowingIndex, and a map from each value in it to the value's hash.
 type growingModel struct {
 	*testing.T
 	x      GrowingIndex
@@ -21,7 +21,7 @@ func (m *growingModel) insert(hash, value uint32) {
 	m.values = append(m.values, value)
 }
 
-// remove removes the i-th value.
+// remove removes m.values[i] from the index and from the map.
 func (m *growingModel) remove(i int) {
 	value := m.values[i]
 	m.x.Remove(m.hashes[value], value)
@@ -35,7 +35,8 @@ func (m *growingModel) contains(hash, value uint32) bool {
 	return found
 }
 
-// check looks values up that the index has, and values with hashes that they do not have.
+// check looks random values up: with their hashes, which must find them, and with the hashes of other values,
+// which must not.
 func (m *growingModel) check(rng *rand.Rand) {
 	for range min(64, len(m.values)) {
 		value, other := m.values[rng.Intn(len(m.values))], m.values[rng.Intn(len(m.values))]
@@ -52,8 +53,8 @@ func (m *growingModel) check(rng *rand.Rand) {
 	}
 }
 
-// A GrowingIndex has the values that were inserted and not removed, before, during and after its
-// growth, also with equal hashes. It stays at the largest table that it may have.
+// A GrowingIndex finds the values that were inserted and not removed, before, during and after its growth,
+// also those with equal hashes. It does not grow beyond the largest table that it may have.
 func TestGrowingIndex(t *testing.T) {
 	const largest = 8 * smallestIndex
 	for seed := range int64(8) {
@@ -98,8 +99,8 @@ func TestGrowingIndex(t *testing.T) {
 	}
 }
 
-// A machine with more memory gets a larger cache; the cache takes a tenth of the memory at most
-// beyond the least default.
+// A machine with more memory gets a larger cache. A cache with more than leastDefault megaflows takes at most
+// a tenth of the memory.
 func TestDefaultMegaflows(t *testing.T) {
 	const gib = 1 << 30
 	for _, c := range []struct {

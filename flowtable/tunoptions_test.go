@@ -9,8 +9,8 @@ import (
 	"weft/packet"
 )
 
-// Options of every length come back from their actions, and the actions behind them are not
-// touched.
+// ReadTunOptions returns the options that AppendTunOptions has encoded, for every length. It does not read
+// the actions after them.
 func TestTunOptionsThroughActions(t *testing.T) {
 	raw := make([]byte, MaxTunOptions)
 	for i := range raw {
@@ -25,7 +25,7 @@ func TestTunOptionsThroughActions(t *testing.T) {
 	}
 }
 
-// Invalid lengths and truncated lists set no options.
+// ReadTunOptions sets no options if the length is invalid or the list is too short.
 func TestInvalidTunOptions(t *testing.T) {
 	for _, list := range [][]Action{
 		{{Op: OpTunOptions, U16: 8}},
@@ -39,7 +39,7 @@ func TestInvalidTunOptions(t *testing.T) {
 	}
 }
 
-// The hash depends on every byte, on the length and on the key.
+// The hash of Geneve options depends on each byte, on the length and on the key.
 func TestOptionsHash(t *testing.T) {
 	k := OptionsKey{3, 5}
 	if k.Hash(nil) != 0 {

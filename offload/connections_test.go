@@ -14,22 +14,23 @@ import (
 	"weft/port/porttest"
 )
 
-// connection is a direction of a connection of the twin.
+// connection is one direction of a connection in the test, with a frame of it.
 type connection struct {
 	lease         conntrack.Lease
 	first, second flow
 	frame         []byte
 }
 
-// firstStage is the slot of the first stage of the first connection. Those of others follow.
+// firstStage is the slot of the first stage of the first connection. The slots of all other stages follow.
 const firstStage = 100
 
 const twinConnections = 30
 
-// tcpFlags has TCP flags of random segments, mostly those of established connections.
+// tcpFlags are the TCP flags from which random segments get theirs. Most are those of established
+// connections.
 var tcpFlags = []byte{0x10, 0x10, 0x10, 0x10, 0x18, 0x18, 0x11, 0x12, 0x14, 0x02, 0x30, 0}
 
-// changeConnections replaces all connections.
+// changeConnections replaces all connections by new random ones.
 func (w *twin) changeConnections() {
 	for place := range uint32(MaxConnections) {
 		w.counts.ClearLease(place)
@@ -52,7 +53,7 @@ func (w *twin) changeConnections() {
 		if proto != packet.ProtoTCP && proto != packet.ProtoUDP {
 			continue
 		}
-		w.table.Remove(firstStage + 2*i) // of a try that failed
+		w.table.Remove(firstStage + 2*i) // left by an attempt that failed
 		w.table.Remove(firstStage + 2*i + 1)
 		c := connection{frame: frame, lease: conntrack.Lease{Ref: conntrack.Ref{Number: i, Generation: 1}, Proto: proto, Scope: w.scope(&k), Addresses: k[flowtable.WIPv4],
 			Ports: uint32(k[flowtable.WL4] >> flowtable.TPDstShift), Translates: w.rng.Intn(3) > 0, NewAddresses: w.rng.Uint64(), NewPorts: w.rng.Uint32()}}
@@ -72,7 +73,7 @@ func (w *twin) changeConnections() {
 	}
 }
 
-// drawConnected returns a frame of a connection with a random change, or any frame.
+// drawConnected returns a frame of a random connection, perhaps with a change, or any other frame.
 func (w *twin) drawConnected() []byte {
 	if len(w.connections) == 0 || w.rng.Intn(4) > 0 {
 		return w.drawAny()
@@ -84,8 +85,8 @@ func (w *twin) drawConnected() []byte {
 	return frame
 }
 
-// installStages installs both stages of a connection of frames with key k. It returns false if the kernel
-// does not take them.
+// installStages installs both stages of connection c, number i, whose frames have key k. It returns false if
+// one of them stays with the worker.
 func (w *twin) installStages(i uint32, k *flowtable.Key, c *connection) bool {
 	c.first, c.second = w.drawStage(k), w.drawStage(k)
 	c.first.slot, c.second.slot = firstStage+2*i, firstStage+2*i+1
@@ -108,7 +109,8 @@ func (w *twin) installStages(i uint32, k *flowtable.Key, c *connection) bool {
 	return f.installed
 }
 
-// drawStage returns a megaflow that frames with key k match, also after a translation.
+// drawStage returns a random megaflow that frames with key k match, before and after a translation of their
+// addresses and ports.
 func (w *twin) drawStage(k *flowtable.Key) (f flow) {
 	f.mask[flowtable.WPort] = ^uint64(0)
 	for i := flowtable.WPort + 1; i < keyWords; i++ {
@@ -120,7 +122,7 @@ func (w *twin) drawStage(k *flowtable.Key) (f flow) {
 	return f
 }
 
-// scope returns what distinguishes equal tuples of the port.
+// scope returns Lease.Scope for frames with key k: the VNI or the VLAN tag.
 func (w *twin) scope(k *flowtable.Key) uint32 {
 	if w.terminations != nil {
 		return uint32(k[flowtable.WTunID])
@@ -128,7 +130,8 @@ func (w *twin) scope(k *flowtable.Key) uint32 {
 	return uint32(k[flowtable.WEthSrc] & 0x1fff)
 }
 
-// connectionOf returns the connection of a frame with key k that the kernel looks up; nil: none.
+// connectionOf returns the connection that the kernel must find for a frame with key k, or nil if there is
+// none or if a flow matches the frame.
 func (w *twin) connectionOf(k *flowtable.Key) *connection {
 	for i := range w.flows {
 		if f := &w.flows[i]; f.installed && f.matches(k) {
@@ -148,14 +151,14 @@ func (w *twin) connectionOf(k *flowtable.Key) *connection {
 	return nil
 }
 
-// matchesStage reports whether a frame with key k matches a stage.
+// matchesStage reports whether a frame with key k matches f, a stage, whatever the recirc_id of the stage is.
 func (f *flow) matchesStage(k *flowtable.Key) bool {
 	tracked := *k
 	tracked[flowtable.WPort] |= f.key[flowtable.WPort] & 0xffffffff
 	return f.matches(&tracked)
 }
 
-// checkConnection compares the verdicts about a frame of connection c.
+// checkConnection compares what the programs did with a frame of connection c with what the worker does.
 func (w *twin) checkConnection(c *connection, frame []byte, k *flowtable.Key, length int, forwarded bool, out []byte) {
 	f := &c.second
 	suits := c.first.matchesStage(k) && f.matchesStage(k) && length-tagLen(frame) <= f.out.MTU+ethernetLen
@@ -187,7 +190,7 @@ func (w *twin) checkConnection(c *connection, frame []byte, k *flowtable.Key, le
 	}
 }
 
-// connected is a device's table with one connection, whose frame the kernel forwards.
+// connected is a device's table with one connection and a frame of it, which the kernel forwards.
 type connected struct {
 	*testing.T
 	table  *Table
@@ -213,7 +216,7 @@ func connect(t *testing.T) *connected {
 	return c
 }
 
-// install installs both stages.
+// install installs both stages of the connection.
 func (c *connected) install() {
 	c.Helper()
 	mask := flowtable.Key{flowtable.WPort: ^uint64(0)}
@@ -233,7 +236,7 @@ func (c *connected) lend() {
 	c.place = place
 }
 
-// forwards checks whether the kernel forwards the frame.
+// forwards fails the test unless the kernel forwards the frame ("want" is true) or leaves it to the worker.
 func (c *connected) forwards(want bool) {
 	c.Helper()
 	taken, err := c.table.filter.Run(&ebpf.RunOptions{Data: append(make([]byte, 14), c.frame...)})
@@ -245,8 +248,8 @@ func (c *connected) forwards(want bool) {
 	}
 }
 
-// A connection leaves the kernel when the tracker takes it back, when one of its megaflows goes, and while
-// the table is paused. A later megaflow in the same slot does not bring it back.
+// The kernel stops forwarding the frames of a connection when the tracker takes it back, when one of its
+// megaflows is removed, and while the table is paused. A later megaflow in the same slot changes nothing.
 func TestConnectionsLeave(t *testing.T) {
 	c := connect(t)
 	c.forwards(true)
@@ -273,7 +276,7 @@ func TestConnectionsLeave(t *testing.T) {
 	}
 }
 
-// The engine learns which connections the kernel uses, also those of an earlier engine.
+// NextLease returns which connections the kernel uses, also those that an earlier engine has lent.
 func TestUseOfConnections(t *testing.T) {
 	c := connect(t)
 	if n := c.table.Connections(); n != 1 {
@@ -305,7 +308,7 @@ func TestUseOfConnections(t *testing.T) {
 	c.forwards(false)
 }
 
-// A bucket takes as many connections as it has entries. Further ones stay with the worker.
+// A bucket has as many connections as entries. Further ones stay with the worker.
 func TestFullBucket(t *testing.T) {
 	c := connect(t)
 	seed, bucket := c.table.memory.seed(), c.place/bucketEntries
@@ -328,7 +331,8 @@ func TestFullBucket(t *testing.T) {
 	c.forwards(true)
 }
 
-// Another control process takes over a table without its stages: the connections go to the worker.
+// When another control process takes a table over, all stages are deleted, so frames of connections go to the
+// worker.
 func TestAdoptConnections(t *testing.T) {
 	c := connect(t)
 	adopted, err := Adopt(porttest.Duplicates(t, c.table.FDs()), false)
@@ -342,7 +346,7 @@ func TestAdoptConnections(t *testing.T) {
 	}
 }
 
-// Tracking comes first and once, without ALG and without force.
+// Plan accepts the action ct only as the first action, and only without alg and force.
 func TestPlanOfTracking(t *testing.T) {
 	out := flowtable.Action{Op: flowtable.OpOutput, U32: 1}
 	again := flowtable.Action{Op: flowtable.OpRecirc, U32: 1}

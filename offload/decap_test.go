@@ -13,7 +13,7 @@ import (
 	"weft/tunnel"
 )
 
-// Random frames from tunnels get the same verdict from the programs of an uplink as from the worker.
+// The programs of an uplink treat random frames from tunnels as the worker does.
 func TestDecapsulationAgainstWorker(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
@@ -36,7 +36,7 @@ func TestDecapsulationAgainstWorker(t *testing.T) {
 
 var tunnelKinds = []tunnel.Kind{tunnel.KindVXLAN, tunnel.KindVXLAN, tunnel.KindGBP, tunnel.KindGPE, tunnel.KindGeneve}
 
-// changeEnds makes other tunnels.
+// changeEnds replaces the tunnels of the test by new random ones.
 func (w *twin) changeEnds() {
 	w.ends = map[uint32]tunnel.Termination{}
 	any6 := netip.MustParseAddr("fd00::1").As16()
@@ -90,7 +90,7 @@ func (w *twin) drawOuter(inner []byte) []byte {
 	f = append(f, inner...)
 	total := len(f) - ethernetLen
 	switch r.Intn(12) {
-	case 0: // bytes behind the UDP datagram, or behind the frame
+	case 0: // an IP length that is wrong by at most 4 bytes
 		total += r.Intn(9) - 4
 	case 1:
 		f = append(f, make([]byte, r.Intn(20))...)
@@ -104,7 +104,7 @@ func (w *twin) drawOuter(inner []byte) []byte {
 		binary.BigEndian.PutUint16(f[headerUDP+6:], pseudoSum(f))
 	}
 	f[headerFlags] = byte(r.Intn(2) * 0x40)
-	if r.Intn(16) == 0 { // any change
+	if r.Intn(16) == 0 { // any byte is changed
 		f[r.Intn(outerLen)] = byte(r.Intn(256))
 	}
 	packet.IPv4(f[ethernetLen:headerUDP]).SetChecksum(^packet.Sum(f[ethernetLen:headerUDP]))
@@ -122,8 +122,8 @@ func pseudoSum(f []byte) uint16 {
 	return packet.SumIPv4(binary.BigEndian.Uint32(f[26:]), binary.BigEndian.Uint32(f[30:]), packet.ProtoUDP, int(binary.BigEndian.Uint16(f[headerUDP+4:])))
 }
 
-// knowsOuter reports whether package documentation says that the programs know the outer headers of a
-// frame whose key is k.
+// knowsOuter reports whether the programs must accept the outer headers of a frame with key k, by the
+// package's documentation.
 func (w *twin) knowsOuter(frame []byte, k *flowtable.Key) bool {
 	ip := packet.IPv4(frame[ethernetLen:])
 	if binary.BigEndian.Uint16(frame[12:]) != packet.EtherTypeIPv4 || ip.HeaderLen() != packet.IPv4Len || packet.UDP(frame[headerUDP:]).Checksum() == pseudoSum(frame) {

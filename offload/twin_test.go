@@ -38,15 +38,15 @@ func newTable(t testing.TB) *Table {
 	return table
 }
 
-// flow is a megaflow of the twin.
+// flow is a megaflow of the test, in the form of the worker.
 type flow struct {
 	slot      uint32
 	key, mask flowtable.Key
 	actions   []flowtable.Action
 	out       Output
 	encap     *Encap           // nil: no tunnel
-	template  *tunnel.Template // of encap
-	ends      *conntrack.Lease // translation before the actions; nil: none
+	template  *tunnel.Template // template of encap
+	ends      *conntrack.Lease // translation that is done before the actions; nil: none
 	installed bool
 }
 
@@ -62,7 +62,7 @@ func (f *flow) matches(k *flowtable.Key) bool {
 // twinPort is the input port of all frames.
 const twinPort = 7
 
-// twin has the programs and the worker's view of the same flows.
+// twin compares the programs, in the kernel, with the worker's functions on the same flows.
 type twin struct {
 	*testing.T
 	rng   *rand.Rand
@@ -70,11 +70,13 @@ type twin struct {
 	flows []flow
 	rx    *porttest.Rx
 	batch *packet.Batch
-	// lookup is the filter of table. tagged and ingress are its programs for test runs of tagged frames.
+	// lookup is the filter of the table. tagged and ingress are its filter and its ingress program, for
+	// test runs of frames with a VLAN tag.
 	lookup, tagged, ingress *ebpf.Program
 	hits                    int
 	hitsOf                  map[string]int
-	// terminations are the worker's tunnels of an uplink; nil: the port is a device. ends has the same.
+	// terminations are the tunnels of an uplink as the worker looks them up; nil: the port is a device. ends
+	// has the same tunnels.
 	terminations *tunnel.Terminations
 	ends         map[uint32]tunnel.Termination
 	sum          map[uint32]*[2]uint64 // frames and bytes of each slot
@@ -82,9 +84,9 @@ type twin struct {
 	connections  []connection
 }
 
-// Random frames get the same verdict from the programs as from the worker's extraction and a
-// search of all flows. Frames that the programs leave to the worker are those that package
-// documentation names. The counts are those of the frames.
+// The programs forward and change random frames as the worker's extraction, a search of all flows and the
+// worker's actions would. They leave only those frames to the worker that the package's documentation
+// names. Their counts are right.
 func TestProgramsAgainstWorker(t *testing.T) {
 	w := &twin{T: t, table: newTable(t), hitsOf: map[string]int{"IPv6": 0, "ICMP": 0, "tags": 0, "padding": 0, "tunnels": 0, "connections": 0, "translations": 0}}
 	w.lookup = w.table.filter
@@ -97,7 +99,7 @@ var (
 	dropped  = asm.Instructions{asm.Mov.Imm(asm.R0, tcxDrop), asm.Return()}
 )
 
-// run compares the programs with the worker.
+// run compares what the programs and the worker do with many random frames.
 func (w *twin) run() {
 	t := w.T
 	w.rng, w.batch, w.sum = rand.New(rand.NewSource(int64(*frames))), new(packet.Batch), map[uint32]*[2]uint64{}
@@ -109,7 +111,7 @@ func (w *twin) run() {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cpu.Pin(allowed[0]); err != nil { // the verdict is in memory of the processor
+	if err := cpu.Pin(allowed[0]); err != nil { // the verdict is in memory of one processor, so both programs must run there
 		t.Fatal(err)
 	}
 	counts, err := OpenCounts(w.table.FDs())
@@ -136,7 +138,7 @@ func (w *twin) run() {
 	w.checkCounts()
 }
 
-// change removes some flows and adds others.
+// change replaces all flows by new random ones, and the tunnels of an uplink, too.
 func (w *twin) change() {
 	w.flows = nil
 	w.checkCounts()
@@ -154,7 +156,7 @@ func (w *twin) change() {
 		f.mask[flowtable.WPort] = ^uint64(0)
 		for i := flowtable.WPort + 1; i < keyWords; i++ {
 			f.mask[i] = []uint64{0, ^uint64(0), 0xffff << 48, 0xffff}[w.rng.Intn(4)]
-			if w.terminations != nil && w.rng.Intn(5) > 0 { // more frames hit
+			if w.terminations != nil && w.rng.Intn(5) > 0 { // a smaller mask, so that more frames match
 				f.mask[i] = 0
 			}
 		}
@@ -169,7 +171,7 @@ func (w *twin) change() {
 			f.key[i] &= f.mask[i]
 		}
 		if old := w.search(&f.key); old != nil && old.mask == f.mask {
-			continue // two megaflows of one mask have different keys
+			continue // two megaflows with the same mask must have different keys
 		}
 		f.actions = w.drawActions(&f)
 		rewrite, to, known := Plan(f.actions)
@@ -190,7 +192,7 @@ func (w *twin) change() {
 	w.table.Pause(w.rng.Intn(10) == 0)
 }
 
-// intoTunnel installs flow f with a tunnel in the place of its output.
+// intoTunnel installs flow f with a tunnel instead of its output.
 func (w *twin) intoTunnel(f *flow, rewrite Rewrite) {
 	f.template = drawTemplate(w.T, w.rng, f.out.MTU+ethernetLen+outerLen)
 	f.encap = &Encap{Template: f.slot, VNI: uint32(w.rng.Intn(1 << 24)), Port: 9}
@@ -222,7 +224,7 @@ func (w *twin) search(k *flowtable.Key) *flow {
 	return nil
 }
 
-// draw returns a random frame, mostly TCP and UDP of few addresses.
+// draw returns a random frame, mostly of TCP and UDP between few addresses.
 func (w *twin) draw() []byte {
 	r := w.rng
 	f := append([]byte{0, 0, 0, 0, 0, byte(r.Intn(2)), 0, 0, 0, 0, 0, byte(r.Intn(2))}, w.drawPacket()...)
@@ -244,7 +246,7 @@ func (w *twin) draw() []byte {
 	return f
 }
 
-// drawPacket returns an EtherType and what follows it.
+// drawPacket returns a random EtherType and the bytes of the frame after it.
 func (w *twin) drawPacket() []byte {
 	r := w.rng
 	payload := []int{0, 1, 20, 60, 1460, r.Intn(2000)}[r.Intn(6)]
@@ -267,7 +269,7 @@ func (w *twin) drawPacket() []byte {
 		l4[0] = byte(128 + r.Intn(10))
 	}
 	ttl := byte(63 + r.Intn(2))
-	if r.Intn(12) == 0 { // ends here or at the next hop
+	if r.Intn(12) == 0 { // a TTL that ends here or at the next hop
 		ttl = byte(r.Intn(4))
 	}
 	if v6 {
@@ -319,7 +321,8 @@ func (w *twin) parse(k *flowtable.Key) bool {
 	return true
 }
 
-// known reports whether package documentation says that the programs know the frame.
+// known reports whether the programs must accept this frame without outer headers, by the package's
+// documentation.
 func known(frame []byte, k *flowtable.Key) bool {
 	at := packet.EthernetLen
 	if packet.IsVLAN(binary.BigEndian.Uint16(frame[12:])) {
@@ -338,7 +341,8 @@ func known(frame []byte, k *flowtable.Key) bool {
 	}
 }
 
-// knows reports whether package documentation says that the programs of the port know the frame.
+// knows reports whether the programs must accept a frame that arrives at the port, by the package's
+// documentation.
 func (w *twin) knows(frame []byte, k *flowtable.Key) bool {
 	if w.terminations == nil {
 		return known(frame, k)
@@ -346,7 +350,7 @@ func (w *twin) knows(frame []byte, k *flowtable.Key) bool {
 	return w.knowsOuter(frame, k) && tagLen(frame[outerLen:]) == 0 && k[flowtable.WIP] != 0 && known(frame[outerLen:], k)
 }
 
-// drawAny returns a random frame that arrives at the port.
+// drawAny returns a random frame as it arrives at the port: from a tunnel if the port is an uplink.
 func (w *twin) drawAny() []byte {
 	if w.terminations != nil {
 		return w.drawOuter(w.draw())
@@ -354,7 +358,8 @@ func (w *twin) drawAny() []byte {
 	return w.draw()
 }
 
-// tagLen returns the length of the tag that the kernel takes off a frame before the programs.
+// tagLen returns the length in bytes of the VLAN tag that the kernel removes from the frame before it runs
+// the programs; 0: no tag.
 func tagLen(frame []byte) int {
 	if packet.IsVLAN(binary.BigEndian.Uint16(frame[12:])) {
 		return packet.VLANLen
@@ -362,8 +367,8 @@ func tagLen(frame []byte) int {
 	return 0
 }
 
-// untagged takes the tag off a frame, as the kernel does before it calls the programs. It precedes a
-// program in test runs, which begin with the tag in the frame.
+// untagged puts instructions before a program that move a VLAN tag from the frame to the context. The kernel
+// does this before it runs a program, but not in test runs.
 func untagged(program asm.Instructions) asm.Instructions {
 	const tag = -8
 	return append(asm.Instructions{
@@ -379,8 +384,8 @@ func untagged(program asm.Instructions) asm.Instructions {
 		asm.Mov.Reg(asm.R1, asm.R6).WithSymbol("begin")}, program...)
 }
 
-// retagged puts the tag back into the frame before the output, as the kernel does. Inserting one more
-// tag does so.
+// retagged adds instructions to an ingress program that put the VLAN tag back into the frame before the
+// output, as the kernel does. They insert a second tag, which makes the kernel write the first.
 func retagged(program asm.Instructions) (p asm.Instructions) {
 	for _, i := range program {
 		if i.Symbol() == "send" {
@@ -394,7 +399,7 @@ func retagged(program asm.Instructions) (p asm.Instructions) {
 	return p
 }
 
-// loadTest loads a program for test runs.
+// loadTest loads program p for test runs, in which frames may have a VLAN tag.
 func (w *twin) loadTest(p asm.Instructions) *ebpf.Program {
 	w.Helper()
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: untagged(p)})
@@ -405,10 +410,10 @@ func (w *twin) loadTest(p asm.Instructions) *ebpf.Program {
 	return program
 }
 
-// frame compares the verdicts about one frame.
+// frame compares what the programs and the worker do with one frame.
 func (w *twin) frame(frame []byte) {
 	if len(frame) < 20 && tagLen(frame) != 0 {
-		return // the kernel drops it when it takes the tag off
+		return // the kernel drops it when it removes the tag
 	}
 	var k flowtable.Key
 	length, ok := w.extract(frame, &k)
@@ -456,7 +461,7 @@ func (w *twin) frame(frame []byte) {
 	}
 }
 
-// count counts a frame that has run in the kernel.
+// count notes in hitsOf which properties a frame has that the programs have forwarded.
 func (w *twin) count(frame []byte, k *flowtable.Key, length int) {
 	for what, is := range map[string]bool{
 		"IPv6": k.EtherType() == packet.EtherTypeIPv6, "ICMP": k[flowtable.WIP]>>flowtable.ProtoShift == packet.ProtoICMP,
@@ -468,14 +473,16 @@ func (w *twin) count(frame []byte, k *flowtable.Key, length int) {
 	}
 }
 
-// leaves reports whether flow f leaves frames without an IP header to the worker: it decrements the TTL
-// or has a tunnel. It leaves tagged frames for a tunnel, too.
+// leaves reports whether the programs must leave a frame with key k, which matches flow f, to the worker:
+// a frame without an IP header if f decrements the TTL or has a tunnel, or a frame with a VLAN tag if f
+// has a tunnel.
 func (w *twin) leaves(f *flow, k *flowtable.Key) bool {
 	tagged := k[flowtable.WEthSrc]&flowtable.VLANPresent != 0 && !slices.Contains(f.actions, flowtable.Action{Op: flowtable.OpPopVLAN})
 	return f.encap != nil && tagged || k[flowtable.WIP] == 0 && (f.encap != nil || slices.Contains(f.actions, flowtable.Action{Op: flowtable.OpDecTTL}))
 }
 
-// runs reports whether Linux 6.18 runs an ingress program for a frame, or refuses it as too short.
+// runs reports whether Linux 6.18 does a test run of an ingress program with this frame. It refuses frames
+// that are too short.
 func (w *twin) runs(frame []byte) bool {
 	if binary.BigEndian.Uint16(frame[12:]) == packet.EtherTypeIPv6 {
 		return len(frame) >= packet.EthernetLen+packet.IPv6Len
@@ -483,9 +490,9 @@ func (w *twin) runs(frame []byte) bool {
 	return len(frame) >= packet.EthernetLen+packet.VLANLen+packet.IPv4Len
 }
 
-// filter returns the result of the filter. Test runs of a socket filter take an Ethernet header off,
-// unlike the kernel for a packet socket. They refuse to take off a tag, so tagged frames need the same
-// instructions as another type of program.
+// filter runs the filter on a frame and returns the filter's result. A test run of a socket filter first
+// removes an Ethernet header, which the kernel does not do for a packet socket. It cannot move a VLAN tag, so
+// frames with a tag run through the same instructions in a program of another type.
 func (w *twin) filter(frame []byte) uint32 {
 	program, data := w.lookup, append(make([]byte, 14), frame...)
 	if w.terminations == nil && tagLen(frame) != 0 && w.runs(frame) {
@@ -498,7 +505,7 @@ func (w *twin) filter(frame []byte) uint32 {
 	return taken
 }
 
-// drawActions returns random actions that the programs know for flow f.
+// drawActions returns random actions for flow f that Plan accepts.
 func (w *twin) drawActions(f *flow) (list []flowtable.Action) {
 	for range w.rng.Intn(4) {
 		a := flowtable.Action{Op: []flowtable.Op{flowtable.OpSetEthDst, flowtable.OpSetEthSrc, flowtable.OpDecTTL}[w.rng.Intn(3)]}
@@ -530,8 +537,9 @@ func (w *twin) drawTag(tagged bool) []flowtable.Action {
 	return [][]flowtable.Action{nil, {push}}[w.rng.Intn(2)]
 }
 
-// perform returns the frame after the worker's actions of flow, or nil if it drops the frame. got is the
-// result of the programs, from which perform takes the random identification; nil: none.
+// perform returns the frame as the worker sends it after the actions of flow, or nil if the worker drops the
+// frame. got is the frame that the programs have sent, if any. perform copies the random IPv4 identification
+// from it.
 func (w *twin) perform(frame []byte, flow *flow, got []byte) []byte {
 	var k flowtable.Key
 	if !w.rx.Inject(frame) {
@@ -589,7 +597,7 @@ func (w *twin) perform(frame []byte, flow *flow, got []byte) []byte {
 	return out
 }
 
-// The programs do not know other actions, nor an output before the end.
+// Plan refuses all other actions, and an output that is not the last action.
 func TestPlanRefuses(t *testing.T) {
 	out := flowtable.Action{Op: flowtable.OpOutput, U32: 1}
 	ttl := flowtable.Action{Op: flowtable.OpDecTTL}
@@ -604,7 +612,7 @@ func TestPlanRefuses(t *testing.T) {
 	}
 }
 
-// expected returns the flow of the kernel that key k matches, or nil if it matches none or several.
+// expected returns the installed flow that key k matches, or nil if k matches none or several.
 func (w *twin) expected(k *flowtable.Key) (match *flow) {
 	for i := range w.flows {
 		if f := &w.flows[i]; f.installed && f.matches(k) {
@@ -626,7 +634,7 @@ func (w *twin) bySlot(slot uint32) *flow {
 	return nil
 }
 
-// counted finds the slot that has counted one more frame of this length.
+// counted returns the slot whose counts have grown by one frame of this length. There must be one.
 func (w *twin) counted(length uint64) uint32 {
 	for i := range w.flows {
 		slot := w.flows[i].slot
@@ -644,7 +652,8 @@ func (w *twin) counted(length uint64) uint32 {
 	return 0
 }
 
-// checkCounts takes all counts and compares them with those of the frames.
+// checkCounts reads and clears the counts of all slots. It compares them with the frames that the programs
+// have forwarded.
 func (w *twin) checkCounts() {
 	c := Counts{memory: w.table.memory}
 	got := 0
@@ -702,7 +711,7 @@ type skb struct {
 	_       [12]byte
 }
 
-// Another process takes over a table with its counts, without its flows.
+// When another process takes a table over, the counts stay and the flows are deleted.
 func TestAdopt(t *testing.T) {
 	table := newTable(t)
 	k, mask := flowtable.Key{}, flowtable.Key{flowtable.WPort: ^uint64(0)}

@@ -61,7 +61,7 @@ func TestSum(t *testing.T) {
 	}
 }
 
-// MendChecksum returns the same checksum as a computation over the changed bytes.
+// MendChecksum returns the same checksum as a new computation over all bytes after the change.
 func TestMendChecksum(t *testing.T) {
 	rng := rand.New(rand.NewSource(2))
 	b := make([]byte, 40)

@@ -18,7 +18,7 @@ type sent struct {
 	tag  uint64
 }
 
-// randomRun returns interleaved frames of several connections, some of which must not
+// randomRun returns frames of several connections in mixed order. Some of the frames must not
 // be merged.
 func randomRun(rng *rand.Rand) (run []sent) {
 	type sender struct {
@@ -95,9 +95,8 @@ func randomRun(rng *rand.Rand) (run []sent) {
 	return run
 }
 
-// mayFollow reports whether Linux's rules let frame z join the large frame that
-// starts with frame a. count and payload are the numbers of the large frame's
-// segments and payload bytes so far.
+// mayFollow reports whether the rules of Linux's GRO allow to merge frame z into the large frame that starts
+// with frame a. The large frame has count segments and payload bytes so far.
 func mayFollow(a, z sent, count, payload int, fixed *bool) bool {
 	s, g := a.s, z.s
 	if a.tag != z.tag || s.v6 != g.v6 || s.udp != g.udp || !bytes.Equal(s.eth, g.eth) || s.ttl != g.ttl || s.tos != g.tos {
@@ -148,7 +147,7 @@ func mayFollow(a, z sent, count, payload int, fixed *bool) bool {
 func be16(b []byte) uint16 { return uint16(b[0])<<8 | uint16(b[1]) }
 func be32(b []byte) uint32 { return uint32(be16(b))<<16 | uint32(be16(b[2:])) }
 
-// endsAfter reports whether frame z is the last of a large frame.
+// endsAfter reports whether frame z must be the last segment of a large frame whose segments have size bytes.
 func endsAfter(z sent, size int) bool {
 	if own := len(z.data) - z.s.headers(); own < size || own == 0 {
 		return true
@@ -172,7 +171,7 @@ func sound(z sent) bool {
 func slowCoalesce(run []sent) (groups [][]int) {
 	fixed := map[int]bool{}
 	for i, z := range run {
-		latest := -1 // group of the connection's latest frame
+		latest := -1 // index of the group that has the latest frame of the connection
 		for g := range groups {
 			if connection(run[groups[g][0]]) == connection(z) {
 				latest = g
@@ -266,7 +265,7 @@ func FuzzCoalesce(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed int64) { checkCoalesce(t, a, seed) })
 }
 
-// Coalescer makes only large frames that all outputs accept.
+// A Coalescer makes only large frames that the set of accepted offloads includes.
 func TestCoalesceOnlyWhatIsTaken(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	for seed := range int64(400) {

@@ -25,7 +25,7 @@ func received(t *testing.T, frame []byte) *packet.Frame {
 	return f
 }
 
-// SetIPv4Ends agrees with setting addresses and ports one by one.
+// SetIPv4Ends makes the same frame as four rewrites of one address or port each.
 func TestSetIPv4Ends(t *testing.T) {
 	rng := rand.New(rand.NewSource(1))
 	for range 2000 {
@@ -73,9 +73,9 @@ func TestSetIPv4Ends(t *testing.T) {
 	}
 }
 
-// A UDP checksum that is computed as 0 is written as 0xffff. Unchanged addresses and
-// ports write nothing. An IPv4 checksum of 0xffff, which also means zero, is updated
-// correctly.
+// SetIPv4Ends writes a UDP checksum that is computed as 0 as 0xffff. It changes nothing if the addresses and
+// ports are the same as before. It updates an IPv4 checksum of 0xffff correctly, although 0xffff and 0
+// stand for the same sum.
 func TestSetIPv4EndsAtTheEnds(t *testing.T) {
 	rng := rand.New(rand.NewSource(2))
 	for range 500 {
@@ -89,7 +89,7 @@ func TestSetIPv4EndsAtTheEnds(t *testing.T) {
 		sums := func(ip packet.IPv4, u packet.UDP) (uint16, uint16) {
 			return packet.Sum(ip), packet.AddSums(packet.Sum(u), packet.SumIPv4(ip.Src(), ip.Dst(), packet.ProtoUDP, len(u)))
 		}
-		// An identification for which the IPv4 checksum is 0.
+		// The identification is chosen so that the IPv4 checksum is 0.
 		ip.SetChecksum(0)
 		ip.SetID(0)
 		if rng.Intn(2) == 0 {

@@ -4,7 +4,7 @@ package packet
 
 var CRCDelta = crcDelta
 
-// WithoutBlocks calls f while sums are computed in Go instead of assembly.
+// WithoutBlocks calls f. Until f returns, sums are computed in Go instead of assembly.
 func WithoutBlocks(f func()) {
 	setSumByBlocks(false)
 	defer setSumByBlocks(true)

@@ -12,8 +12,8 @@ import (
 	"weft/packet/packettest"
 )
 
-// Rewriting with a partial checksum and with a complete one give the same final
-// frame.
+// A rewritten frame is the same if its checksum was partial and is finished after the rewrite, and if it was
+// complete before.
 func TestRewritesOfPartialChecksums(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	for seed := range int64(3000) {
@@ -102,7 +102,7 @@ func TestVnet(t *testing.T) {
 	for seed := range int64(3000) {
 		rng := rand.New(rand.NewSource(seed))
 		s := randomStream(rng)
-		s.fixedID = false // the header cannot express it
+		s.fixedID = false // the virtio-net header cannot express it
 		a.Reset()
 		var b packet.Batch
 		flags := byte(0x10 | rng.Intn(2)<<7)
@@ -118,7 +118,7 @@ func TestVnet(t *testing.T) {
 		f.EncodeVnet(&h)
 		allowed := packet.Offloads(rng.Intn(int(packet.TakesAll) + 1))
 		g.DecodeVnet(&h, allowed, true)
-		// CWR may be set in the TCP header without negotiated ECN.
+		// A guest may set CWR in the TCP header even if ECN was not negotiated.
 		if want := (allowed | packet.TakesECN).Takes(f); (g.Drop == packet.DropNone) != want {
 			t.Fatalf("seed %d: %+v with %#x allowed: dropped as %v", seed, f.Offload, allowed, g.Drop)
 		}
@@ -132,8 +132,8 @@ func TestVnet(t *testing.T) {
 	}
 }
 
-// DecodeVnet accepts any bytes without a panic, trusts no guest, and refuses unknown
-// kinds.
+// DecodeVnet does not panic, whatever bytes the header has. It does not believe a guest that a checksum is
+// valid, and refuses unknown kinds of large frames.
 func TestVnetGarbage(t *testing.T) {
 	var b packet.Batch
 	rng := rand.New(rand.NewSource(1))

@@ -11,8 +11,8 @@ import (
 	"weft/packet/packettest"
 )
 
-// checkShape compares random pushes, pulls, trims and pullups of a frame with a
-// slice.
+// checkShape does random calls of Push, Pull, Trim and Pullup on a frame. It compares the frame with a slice
+// on which it does the same.
 func checkShape(t *testing.T, a *packettest.Arena, seed int64) {
 	rng := rand.New(rand.NewSource(seed))
 	var b packet.Batch

@@ -94,8 +94,8 @@ func (n *arpNDFrame) checksum() {
 	binary.BigEndian.PutUint16(l4[2:], ^uint16(sum))
 }
 
-// put writes the lowest size bytes of v at base+offset. If base is 0, the frame lacks
-// the header, and put does nothing.
+// put writes the lowest size bytes of v at base+offset. If base is 0, the frame does not have the header, and
+// put does nothing.
 func (n *arpNDFrame) put(base, offset int, v uint64, size int) {
 	if base == 0 {
 		return
@@ -206,8 +206,8 @@ func checkNear(t *testing.T, seed uint64) {
 	}
 }
 
-// zeroSums reports whether two frames differ only in the form of a zero checksum: 0
-// or 0xffff.
+// zeroSums reports whether the only difference of two frames is that a checksum is 0 in one and 0xffff in the
+// other. Both stand for the same sum.
 func zeroSums(a, b []byte, l4 int) bool {
 	if l4 == 0 {
 		return false

@@ -17,8 +17,8 @@ import (
 	"weft/packet/packettest"
 )
 
-// model is a frame as a struct of header fields. It is the reference for rewrites. Its
-// method bytes serializes the frame with newly computed checksums.
+// model is the reference for rewrites: a frame as a struct of header fields. Its method bytes returns the
+// frame with newly computed checksums.
 type model struct {
 	eth       layers.Ethernet
 	tags      []layers.Dot1Q
@@ -179,7 +179,7 @@ func (m *model) frame(t testing.TB, a *packettest.Arena, b *packet.Batch, header
 	return f
 }
 
-// rewrite applies a random rewrite to frame and model, and returns its name.
+// rewrite applies the same random rewrite to the frame and to the model. It returns the name of the rewrite.
 func (m *model) rewrite(rng *rand.Rand, f *packet.Frame) string {
 	v := rng.Uint64()
 	if rng.Intn(4) == 0 {
@@ -365,8 +365,8 @@ func TestUDPChecksumNeverBecomesZero(t *testing.T) {
 	}
 }
 
-// While a routing header is unfinished, the checksum covers the source address but not
-// the destination address.
+// While a routing header has segments left, the transport checksum covers the source address in the IPv6
+// header, but not the destination address.
 func TestRoutedDestinationIsNotCovered(t *testing.T) {
 	a := packettest.NewArena(t, 1<<16)
 	var b packet.Batch

@@ -13,8 +13,8 @@ import (
 	"weft/packet/packettest"
 )
 
-// stream has the header fields of a connection. It writes frames byte by byte, as a
-// reference.
+// stream is the reference for large frames and segments. It has the header fields of a connection and writes
+// its frames byte by byte.
 type stream struct {
 	outer   []byte // outer headers of a tunnel, with lengths and IPv4 checksum 0
 	outerL3 int    // offset in outer
@@ -195,7 +195,8 @@ func (s *stream) note(f *packet.Frame, size int) {
 	}
 }
 
-// cut returns the expected segments of a large frame.
+// cut returns the segments into which a large frame with this payload must be cut. size is the payload of a
+// segment in bytes.
 func (s *stream) cut(payload []byte, size int, flags byte) (frames [][]byte) {
 	for at := 0; at < len(payload); at += size {
 		end := min(at+size, len(payload))
@@ -211,8 +212,8 @@ func (s *stream) cut(payload []byte, size int, flags byte) (frames [][]byte) {
 	return frames
 }
 
-// segments cuts f as an output does. If inPlace is true, it finishes the checksums in
-// the frames, otherwise while gathering.
+// segments cuts f with Next, as an output with batches does. If inPlace is true, it finishes the checksums in
+// the segments, otherwise while it copies them out (GatherFinished).
 func segments(b *packet.Batch, f *packet.Frame, inPlace bool) (frames [][]byte) {
 	s := b.Segments(f)
 	var dst packet.Batch
@@ -236,7 +237,7 @@ func segments(b *packet.Batch, f *packet.Frame, inPlace bool) (frames [][]byte) 
 	return frames
 }
 
-// written cuts f with Write, as outputs without batches do, with and without outer
+// written cuts f with Write, as an output without batches does. It compares calls with and without the outer
 // headers.
 func written(t *testing.T, b *packet.Batch, f *packet.Frame) (frames [][]byte) {
 	t.Helper()
@@ -335,7 +336,7 @@ func FuzzSegments(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed int64) { checkSegments(t, a, seed) })
 }
 
-// LimitSegments cuts a stream into smaller segments and refuses a datagram.
+// LimitSegments makes the segments of a large TCP frame smaller, and returns false for a large UDP frame.
 func TestLimitSegments(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	rng := rand.New(rand.NewSource(1))
@@ -362,7 +363,7 @@ func TestLimitSegments(t *testing.T) {
 	}
 }
 
-// CheckOffload refuses offloads that contradict the frame, without reading beyond it.
+// CheckOffload refuses offloads that contradict the frame, and does not read beyond the frame's end.
 func TestCheckOffloadRefuses(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)
 	for seed := range seeds(20000) {

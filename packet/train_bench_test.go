@@ -9,8 +9,8 @@ import (
 	"weft/packet"
 )
 
-// BenchmarkTrain merges a train of 45 segments and cuts it again. This is the work of two
-// hosts for 64 KiB of data.
+// BenchmarkTrain merges a train of 45 datagrams into a large frame and cuts it again. This is what two hosts,
+// the receiver and the sender, do for 64 KiB of data.
 func BenchmarkTrain(b *testing.B) {
 	rng := rand.New(rand.NewSource(1))
 	s := randomStream(rng)

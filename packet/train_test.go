@@ -18,8 +18,8 @@ const (
 	trainVXLAN = 8
 )
 
-// checkTrain merges and cuts a train, of which one datagram may be corrupt. Cutting must
-// restore the datagrams, and no large frame may contain the corrupt one.
+// checkTrain merges the datagrams of a train into large frames and cuts these again. The segments must be the
+// original datagrams. If one datagram is corrupt, no large frame may contain it.
 func checkTrain(t *testing.T, mem []byte, seed int64) (joined int) {
 	rng := rand.New(rand.NewSource(seed))
 	s := randomStream(rng)
