@@ -20,7 +20,7 @@ import (
 // eventRingBytes is the size of the event ring: about 10,000 events.
 const eventRingBytes = 1 << 20
 
-// EventKind is the kind of an event.
+// EventKind says what has happened to a connection: its beginning, a change or its end.
 type EventKind uint8
 
 // Kinds of event.

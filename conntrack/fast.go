@@ -42,9 +42,9 @@ func (tr *Tracker) Fast(b *packet.Batch, i int, translates bool, now uint64) (st
 	return tr.fastOther(b, f, &tr.probes[i], Ref{n, g}, dir)
 }
 
-// FastAll does the work of Fast for a list of frames, up to the first frame that needs Process. It
-// returns the number of frames before that one. For frames in the set quick, which is Settled.Quick, it
-// only compares the generation and rewrites the frame.
+// FastAll calls Fast for a list of frames, up to the first frame for which Fast returns false. It returns the
+// number of frames before that one. For frames in the set quick, which is Settled.Quick, it only compares
+// the generation and rewrites the frame.
 func (tr *Tracker) FastAll(b *packet.Batch, frames []uint8, quick uint32, translates bool, now uint64) int {
 	conns := tr.Table.conns
 	for n, i := range frames {

@@ -133,7 +133,7 @@ type piece struct{ from, to, slot uint32 }
 // FragmentVerdict is the result of Add.
 type FragmentVerdict uint8
 
-// Verdicts.
+// Results of Add.
 const (
 	// FragmentWaits means that the fragment was added and that others are missing.
 	FragmentWaits FragmentVerdict = iota

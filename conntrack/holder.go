@@ -126,8 +126,8 @@ func (t *Table) evictFor(h uint32) bool {
 		heavy != h && t.evictOf(heavy, listEstablished)
 }
 
-// mostUnanswered returns a number of unreplied connections. A quota holder with as many or more evicts
-// only connections of its own; see unansweredShare. tableLimit is the limit of the table or zone.
+// mostUnanswered returns the number of unreplied connections at which a quota holder begins to evict its
+// own; see unansweredShare. tableLimit is the limit of the table or zone.
 func mostUnanswered(tableLimit uint32) uint32 { return max(tableLimit/unansweredShare, minUnanswered) }
 
 // evictOf ends the oldest connection in one list of quota holder h; kind is the kind of list, such as

@@ -31,8 +31,8 @@ const none = ^uint32(0)
 
 func signature(hash uint64) uint64 { return hash>>48 | 1 }
 
-// candidates returns the two words of a bucket's slots with a mark, bit 15 of 16, in each slot whose
-// signature equals the given one. The lowest mark of a word is always right. A higher mark may be wrong,
+// candidates returns two words with 16 bits for each slot of the bucket. Bit 15 of a slot, its mark, is
+// set if the slot has this signature. The lowest mark of a word is always right. A higher one may be wrong,
 // so the caller compares the tuple.
 func (b *bucket) candidates(signature uint64) (lo, hi uint64) {
 	return b.marks(0, signature), b.marks(1, signature)

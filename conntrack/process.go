@@ -245,9 +245,9 @@ func (t *Table) originOfParent(parent Ref, m *Meta) {
 	}
 }
 
-// setMark changes the mark and the label of connection n as req asks. It returns the connection's
-// generation, which differs from g if ct_mark or ct_label may have changed. It returns 0 if n no
-// longer has generation g.
+// setMark sets the mark and the label of connection n to the values in req, under their masks. It returns
+// the connection's generation, which differs from g if ct_mark or ct_label may have changed. It returns 0
+// if n no longer has generation g.
 func (t *Table) setMark(n, g uint32, req *Request) uint32 {
 	c := &t.conns[n]
 	if !t.lockConn(c, g) {

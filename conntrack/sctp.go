@@ -29,7 +29,7 @@ type chunk struct {
 	tag     uint32 // verification tag
 	initTag uint32 // initiate tag of INIT and INIT ACK
 	kind    uint8  // type of the first chunk
-	noTag   bool   // the T bit is set: the field tag is the other side's tag
+	noTag   bool   // the T bit is set, so the verification tag is the one that the other side sends
 }
 
 // parseSCTP reads the common header and the first chunk of the SCTP packet in frame f. It returns false if

@@ -7,7 +7,7 @@
 //
 //	process.go    runs a batch of frames through one ct action
 //	tuple.go      addresses, ports and zone of a frame, and their hash
-//	seek.go       looks the frames of a batch up
+//	seek.go       looks up the connections of a batch of frames
 //	index.go      finds a connection by hash
 //	table.go      the table and its settings
 //	conn.go       the record of a connection, its generation and lock

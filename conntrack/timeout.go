@@ -128,8 +128,8 @@ func (m *Memory) timeout(policy uint8, class Class) (lasts, moves uint64) {
 func (t *Table) refresh(c *conn, class Class, now uint64) {
 	c.class = class
 	lasts, moves := t.timeout(c.policy, class)
-	// the difference is unsigned, so it is large, and the expiry is written, if the
-	// expiry moves to an earlier time
+	// The difference is unsigned. It is therefore large if the expiry moves to an earlier
+	// time, and the expiry is written.
 	if now+lasts-c.expiresNS > moves {
 		c.expiresNS = now + lasts
 	}

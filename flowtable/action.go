@@ -17,7 +17,7 @@ const (
 	// counts the frame; 0: no port counts it. The upper half of U64 is the largest length of the inner
 	// frame in bytes; 0: no limit. A longer frame, or a longer segment of a large frame, is truncated.
 	OpTunnel
-	// OpDrop ends the list and drops the frame under packet.DropReason U32.
+	// OpDrop ends the list and drops the frame for the reason U32, a packet.DropReason.
 	OpDrop
 	// OpPushVLAN inserts a VLAN tag with TPID U16 and TCI U32 (16 bits, with the CFI
 	// bit as on the wire). OpPopVLAN removes the outermost tag, if any.

@@ -33,7 +33,7 @@ type Cache struct {
 	seeds        seeds
 	groupSeeds   [groupEnd][4]uint64 // index: group
 
-	// Megaflows.
+	// Search of the megaflows.
 	index     GrowingIndex // finds megaflows by the hash of mask and masked key
 	order     []uint32     // indexes of the used masks in search order
 	maskSeeds []uint64

@@ -42,7 +42,7 @@ const (
 	groupEnd                 // above the last group
 )
 
-// exactEntry fills one cache line.
+// exactEntry is an entry of the exact-match cache: a masked key and its megaflow. It fills one cache line.
 type exactEntry struct {
 	words [baseWords]uint64
 	flow  uint64 // the key's megaflow: slot in the low 32 bits, generation in the high 32 bits
@@ -83,7 +83,7 @@ func (d *digest) signature() uint64 { return max(d.hash>>56, 1) }
 // cache lines.
 func (d *digest) way() uint32 { return uint32(d.hash>>48) % bucketEntries }
 
-// digest sets d to the digest of key k, and copies the words of the key's groups to words.
+// digest sets d to the digest of key k, and the exactMore "words" to the words of the key's groups.
 func (c *Cache) digest(k *Key, d *digest, words *exactMore) {
 	acc := c.foldWords(k, WPort) ^ c.foldWords(k, WEthSrc) ^ c.foldWords(k, WL4)
 	d.form = form(c.unionNumber) << 32
@@ -108,8 +108,9 @@ func (c *Cache) equalUnderMasks(k, o *Key) bool {
 	return diff == 0
 }
 
-// digestGroups adds each group of the key with a word that is not 0 to the form in d and to words. It
-// considers only bits in the union of all masks. It returns the hash of these groups.
+// digestGroups adds those groups of key k that have a word other than 0: each group to the form in d, and its
+// words to the exactMore "words". It considers only bits in the union of all masks. It returns the
+// hash of these groups.
 func (c *Cache) digestGroups(k *Key, d *digest, words *exactMore) (acc uint64) {
 	u := &c.union
 	if c.groups&groupIPv6 != 0 {
@@ -159,8 +160,8 @@ func (c *Cache) digestGroups(k *Key, d *digest, words *exactMore) (acc uint64) {
 	return acc
 }
 
-// group4 adds a group of four words to the form in d and to words, unless all four are 0. It returns the
-// hash of the group.
+// group4 does the work of digestGroups for a group of four words, w0 to w3. If all four are 0, it returns 0
+// and does nothing else.
 func (c *Cache) group4(d *digest, words *exactMore, group uint32, w0, w1, w2, w3 uint64) uint64 {
 	if w0|w1|w2|w3 == 0 {
 		return 0
@@ -350,7 +351,7 @@ const fewLookups = 2
 // lowerDiffer returns 0 if the lower half of an entry's base words equals key k under mask u. upperDiffer
 // does so for the upper half. One function for all base words would be too large for inlining.
 func lowerDiffer(w *[baseWords]uint64, k, u *Key) uint64 {
-	// In Go ^ and | have the same precedence.
+	// The parentheses are necessary, because ^ and | have the same precedence in Go.
 	return (w[0] ^ k[0]&u[0]) | (w[1] ^ k[1]&u[1]) | (w[2] ^ k[2]&u[2])
 }
 
@@ -378,8 +379,8 @@ func (b bucket) candidates(signature uint64) (marks uint64) {
 // firstMarked returns the index within the bucket of the lowest marked entry.
 func firstMarked(marks uint64) uint32 { return uint32(bits.TrailingZeros64(marks)) / 8 }
 
-// The method holds reports whether an entry has key k, whose digest is d and whose group words are words. It
-// does not check whether the entry's megaflow still exists.
+// The method holds reports whether an entry has key k. The arguments d and "words" are what the method digest
+// has computed for k. The method holds does not check whether the entry's megaflow still exists.
 func (c *Cache) holds(entry uint32, d *digest, words *exactMore, k *Key) bool {
 	e := &c.exact[entry]
 	diff := lowerDiffer(&e.words, k, &c.union) | upperDiffer(&e.words, k, &c.union) | uint64(e.form^d.form)

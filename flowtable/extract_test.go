@@ -256,7 +256,7 @@ func TestExtractMalformed(t *testing.T) {
 	}
 }
 
-// A frame that has only a part of an IP datagram, and is too long to be padded by a device, is not dropped. It
+// A frame that has only a part of an IP datagram, and is too long for a device to pad it, is not dropped. It
 // keeps its Ethernet fields and has no IP fields.
 func TestExtractCutOff(t *testing.T) {
 	a := packettest.NewArena(t, 1<<17)

@@ -86,7 +86,7 @@ const (
 	FragLater = 2 // a fragment other than the first, which has no transport header
 )
 
-// Number of the lowest bit of a field in its word. Each comment names the word and the field.
+// Number of the lowest bit of a field in its word. Each comment names the word.
 const (
 	portShift     = 32 // WPort: in_port
 	macShift      = 16 // WEthDst, WEthSrc: dl_dst, dl_src

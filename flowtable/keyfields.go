@@ -5,19 +5,19 @@ package flowtable
 // The methods of Key in this file return or set one field, named as in ovs-fields(7). A field that the
 // frame does not have is 0.
 
-// InPort returns in_port.
+// InPort returns in_port: the number of the datapath port that received the frame.
 func (k *Key) InPort() uint32 { return uint32(k[WPort] >> portShift) }
 
-// SetInPort sets in_port.
+// SetInPort sets in_port to the number of a datapath port.
 func (k *Key) SetInPort(number uint32) { k[WPort] = uint64(number)<<portShift | k[WPort]&0xffffffff }
 
-// EthDst returns dl_dst in the low 48 bits.
+// EthDst returns dl_dst, the destination MAC address, in the low 48 bits.
 func (k *Key) EthDst() uint64 { return k[WEthDst] >> macShift }
 
-// EthSrc returns dl_src in the low 48 bits.
+// EthSrc returns dl_src, the source MAC address, in the low 48 bits.
 func (k *Key) EthSrc() uint64 { return k[WEthSrc] >> macShift }
 
-// EtherType returns dl_type.
+// EtherType returns dl_type: the EtherType after the VLAN tags, or EthTypeNone.
 func (k *Key) EtherType() uint16 { return uint16(k[WEthDst]) }
 
 // OuterTCI returns vlan_tci, the tag control information of the outermost VLAN tag.
@@ -26,13 +26,13 @@ func (k *Key) OuterTCI() uint16 { return uint16(k[WEthSrc]) }
 // InnerTCI returns vlan_tci2, the tag control information of the second VLAN tag.
 func (k *Key) InnerTCI() uint16 { return uint16(k[WIP] >> InnerTCIShift) }
 
-// Proto returns nw_proto.
+// Proto returns nw_proto: the IP protocol, or the operation of ARP.
 func (k *Key) Proto() uint8 { return uint8(k[WIP] >> ProtoShift) }
 
-// TOS returns nw_tos, all eight bits.
+// TOS returns nw_tos with the ECN bits: all eight bits of the TOS or traffic class.
 func (k *Key) TOS() uint8 { return uint8(k[WIP] >> TOSShift) }
 
-// TTL returns nw_ttl.
+// TTL returns nw_ttl: the TTL of IPv4 or the hop limit of IPv6.
 func (k *Key) TTL() uint8 { return uint8(k[WIP] >> TTLShift) }
 
 // IsFragment reports whether the frame is a fragment, the first one or a later one.
@@ -44,31 +44,31 @@ func (k *Key) Ports() uint32 { return uint32(k[WL4] >> TPDstShift) }
 // ICMPType returns the type of ICMP or ICMPv6, which is stored as tp_src.
 func (k *Key) ICMPType() uint8 { return uint8(k[WL4] >> TPSrcShift) }
 
-// IPv4Src returns nw_src.
+// IPv4Src returns nw_src: the source address of IPv4, or the sender's address of ARP.
 func (k *Key) IPv4Src() uint32 { return uint32(k[WIPv4] >> 32) }
 
-// IPv4Dst returns nw_dst.
+// IPv4Dst returns nw_dst: the destination address of IPv4, or the target address of ARP.
 func (k *Key) IPv4Dst() uint32 { return uint32(k[WIPv4]) }
 
 // Shim returns the label stack entry of MPLS or the I-TAG of PBB, which is stored as nw_src.
 func (k *Key) Shim() uint32 { return uint32(k[WIPv4] >> ShimShift) }
 
-// CTZone returns ct_zone.
+// CTZone returns ct_zone: the ct zone in which the frame was tracked.
 func (k *Key) CTZone() uint16 { return uint16(k[WCT]) }
 
-// CTProto returns ct_nw_proto.
+// CTProto returns ct_nw_proto: the IP protocol of the connection's original tuple.
 func (k *Key) CTProto() uint8 { return uint8(k[WCT] >> CTProtoShift) }
 
-// CTState returns ct_state.
+// CTState returns ct_state: a set of the bits conntrack.New to conntrack.DNAT.
 func (k *Key) CTState() uint8 { return uint8(k[WCT] >> CTStateShift) }
 
 // Tracked reports whether a ct action has tracked the frame before its look-up.
 func (k *Key) Tracked() bool { return k.CTState() != 0 }
 
-// Recirc returns recirc_id.
+// Recirc returns recirc_id: the number of the OpRecirc that led to this look-up; 0: none did.
 func (k *Key) Recirc() uint32 { return uint32(k[WPort]) }
 
-// SetRecirc sets recirc_id.
+// SetRecirc sets recirc_id, as OpRecirc does before a further look-up.
 func (k *Key) SetRecirc(id uint32) { k[WPort] = k[WPort]&^0xffffffff | uint64(id) }
 
 // The functions that follow pack and unpack the operands of OpTunnel, as its comment defines them.

@@ -106,21 +106,21 @@ func (c *Counts) PutLease(l conntrack.Lease) (place uint32, ok bool) {
 	return 0, false
 }
 
-// ClearLease implements conntrack.Kernel.
+// ClearLease implements conntrack.Kernel: it removes the direction at a place. Later frames go to the worker.
 func (c *Counts) ClearLease(place uint32) {
 	place %= MaxConnections
 	c.memory.entries[place][entryToken].Store(0)
 	c.used[place/64].And(^(uint64(1) << (place % 64)))
 }
 
-// HasLease implements conntrack.Kernel.
+// HasLease implements conntrack.Kernel: it reports whether the direction at a place has these two stages.
 func (c *Counts) HasLease(place uint32, first, second conntrack.Stage) bool {
 	e := &c.memory.entries[place%MaxConnections]
 	return e[entryToken].Load() != 0 && e[entrySlots].Load() == uint64(first.Slot)|uint64(second.Slot)<<32 &&
 		e[entryFirst].Load() == first.Serial && e[entrySecond].Load() == second.Serial
 }
 
-// Serial implements conntrack.Kernel.
+// Serial implements conntrack.Kernel: it returns the serial of the stage in a slot, or 0 if there is none.
 func (c *Counts) Serial(slot uint32) uint64 {
 	if slot >= uint32(len(c.memory.rows)) {
 		return 0
@@ -128,7 +128,8 @@ func (c *Counts) Serial(slot uint32) uint64 {
 	return c.memory.rows[slot].serial.Load()
 }
 
-// NextLease implements conntrack.Kernel.
+// NextLease implements conntrack.Kernel: it returns the first direction at the place "from" or a later one.
+// It clears the entry's word entrySeen, so each call reports the use since the one before.
 func (c *Counts) NextLease(from uint32) (place uint32, l conntrack.LeaseUse, found bool) {
 	for place = from; place < MaxConnections; {
 		set := c.used[place/64].Load() >> (place % 64)

@@ -526,7 +526,7 @@ func (t *Table) Flows() int {
 	return n
 }
 
-// Pause makes all frames go to the worker, until Pause(false).
+// Pause(true) makes all frames go to the worker until a call of Pause(false).
 func (t *Table) Pause(paused bool) {
 	t.paused = paused
 	_ = t.write(0) // error ignored: it cannot fail for an index in the map
@@ -605,7 +605,7 @@ func OpenCounts(fds []int) (*Counts, error) {
 	return c, nil
 }
 
-// TakeCounts implements port.Offloaded.
+// TakeCounts implements port.Offloaded: it returns the frames and bytes of a slot since the last call.
 func (c *Counts) TakeCounts(slot uint32) (n port.OffloadCounts) {
 	if slot >= uint32(len(c.memory.rows)) {
 		return n
@@ -621,10 +621,11 @@ func (c *Counts) TakeCounts(slot uint32) (n port.OffloadCounts) {
 	return n
 }
 
-// OffloadSlots implements port.Offloaded.
+// OffloadSlots implements port.Offloaded: only megaflows in slots below this number may be in the kernel.
 func (c *Counts) OffloadSlots() uint32 { return MaxFlows }
 
-// NextOffloaded implements port.Offloaded.
+// NextOffloaded implements port.Offloaded: it returns the first slot, from the slot "from" on, that has a
+// flow in the kernel.
 func (c *Counts) NextOffloaded(from uint32) (slot uint32, found bool) {
 	for at := int(from / 64); at < activeWords; at++ {
 		set := c.memory.active[at].Load()

@@ -333,7 +333,7 @@ func (t *Table) received() int32 {
 	return 0
 }
 
-// drop is the label in the ingress program that drops a frame.
+// drop is the label of the ingress program's instructions that drop a frame.
 const drop = "drop"
 
 // countFrame adds the frame to the row of its megaflow, and to that of the megaflow that tracked it. It makes

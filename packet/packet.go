@@ -116,7 +116,7 @@ type Batch struct {
 	spans    [MaxSpans]Span
 }
 
-// Reset empties the batch.
+// Reset removes all frames and spans from the batch, and ends the effect of Reserve.
 func (b *Batch) Reset() { b.N, b.spanUsed, b.reserved = 0, 0, 0 }
 
 // Reserve reduces the result of Room by n frames until Reset. It replaces an earlier n.
