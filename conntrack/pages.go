@@ -34,8 +34,8 @@ type pages struct {
 }
 
 // StartPopulating starts a goroutine that populates pages until StopPopulating. It returns an error if the
-// process may have no further descriptor. Without the goroutine, a worker's first access to a page causes a
-// page fault.
+// process cannot get an eventfd. Without the goroutine, a worker's first access to a page causes a page
+// fault.
 func (t *Table) StartPopulating() error {
 	fd, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {

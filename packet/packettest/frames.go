@@ -30,7 +30,7 @@ func NewArena(t testing.TB, size int) *Arena {
 	return &Arena{mem: mem}
 }
 
-// Reset frees all memory of the arena.
+// Reset makes all memory of the arena free for further frames. Spans of earlier frames become invalid.
 func (a *Arena) Reset() { a.used = 0 }
 
 // Add appends data to b as one frame. headerBytes is the number of bytes in the header
@@ -60,7 +60,7 @@ func (a *Arena) Add(b *packet.Batch, data []byte, headerBytes, span int) *packet
 	return f
 }
 
-// Bytes is a copy of the whole frame.
+// Bytes returns a copy of the whole frame: header buffer and spans.
 func Bytes(b *packet.Batch, f *packet.Frame) []byte {
 	data := make([]byte, f.Len())
 	return data[:b.Gather(f, data)]
