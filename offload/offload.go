@@ -526,7 +526,7 @@ func (t *Table) Flows() int {
 	return n
 }
 
-// Pause(true) makes all frames go to the worker until a call of Pause(false).
+// Pause makes all frames go to the worker if paused is true. A later call with false ends this.
 func (t *Table) Pause(paused bool) {
 	t.paused = paused
 	_ = t.write(0) // error ignored: it cannot fail for an index in the map
