@@ -19,17 +19,21 @@ import (
 // The kernel does not check TCP sequence numbers, so the tracker no longer knows the valid ones of a lent
 // connection (peerUnknown). From then on it accepts all of them.
 
-// Kernel stores the directions of connections that are lent to the kernel at one port, each at a numbered
-// place. The caller of PutLease, ClearLease and HasLease holds the table's lock.
+// Kernel is the kernel's table of one port for lent connections. It stores each direction of a connection
+// separately, in an entry whose index is called its place. The caller of PutLease, ClearLease and HasLease
+// holds the lock of the connection table.
 type Kernel interface {
-	// PutLease adds one direction of a connection and returns its place. ok is false if no place is free.
+	// PutLease stores one direction of a connection in a free entry, and returns the entry's index. ok is
+	// false if no entry for this direction is free.
 	PutLease(l Lease) (place uint32, ok bool)
-	// ClearLease removes the direction at a place. When it returns, later frames go to the worker.
+	// ClearLease removes the direction that PutLease has stored at this place. When it returns, the kernel
+	// passes later frames of that direction of the connection to the worker.
 	ClearLease(place uint32)
-	// HasLease reports whether a direction is at the place and has these two megaflows.
+	// HasLease reports whether the entry at this place is in use and names these two megaflows.
 	HasLease(place uint32, first, second Stage) bool
-	// NextLease returns the first direction at the place "from" or a later one, and the kernel's use of
-	// it since the call before. found is false after the last direction. Only the port's worker calls it.
+	// NextLease returns the first entry in use at the place "from" or after it: its place, its direction, and
+	// how the kernel has used the direction since the last call. found is false if there is none. Only the
+	// port's worker calls NextLease.
 	NextLease(from uint32) (place uint32, l LeaseUse, found bool)
 	// Serial returns the serial of the megaflow that the kernel has in a slot, or 0; see Stage.
 	Serial(slot uint32) uint64

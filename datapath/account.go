@@ -27,7 +27,8 @@ import (
 //     wants more time. This is deficit round robin; a round lasts as long as the others use their time.
 //   - No other port is so busy: the port is charged only for its time beyond sliceNS in one pass, and its
 //     debt falls by a part of the elapsed time. The port waits if it owes more than sliceNS and another
-//     port had frames within the last maxAwayNS.
+//     port had frames within the last maxAwayNS. While another port is in debt, all of the port's time
+//     is charged in this case, too.
 //
 // Uplinks are never in debt, because many senders share their queues.
 //
@@ -52,8 +53,8 @@ const (
 	cheapPassNS   = 2_000
 	extraNS       = 1_000_000
 	extraWindowNS = 10_000_000
-	// sliceNS is the time of one pass that a port may use without a charge if no other port
-	// has full batches.
+	// sliceNS is the time of a port's visits in one pass that is not added to the port's debt. This time is
+	// free only if no other port is in debt or has full batches in this pass, see chargePort.
 	sliceNS = 200_000
 	// maxPassNS is the time that the queues of a port may use in one pass. If visits are measured, the port's
 	// other queues then wait for the next pass. The visit that reaches the limit may exceed it.
@@ -68,9 +69,10 @@ const (
 	// maxOwedNS is the largest debt of a port. The watchdog replaces an engine that
 	// stands still for this time (control/watchdog, WorkerLimit).
 	maxOwedNS = 100_000_000
-	// exactForNS is the time for which the worker also measures each visit of an empty queue. The time begins
-	// with a long measurement that included other work besides one visit. The worker charges nobody
-	// for that measurement, so at most one in exactForNS goes uncharged.
+	// The worker usually does not read the clock at the start of a pass and after a visit of an empty queue,
+	// so the next measurement includes the time of this work. If such a mixed measurement reaches sliceNS, no
+	// port is charged for it. For the next exactForNS the worker then reads the clock there, too. So at most
+	// one long measurement in exactForNS stays uncharged.
 	exactForNS = 10_000_000_000
 	// sampledEveryNS is the interval at which a worker that measures visits reads the kernel's
 	// accounting of its thread (threadTimes).
@@ -330,8 +332,8 @@ func (w *Worker) waitsForOthers(q *rxQueue) bool {
 	return a.owes() && w.paysFirst(q.port, a) || w.waitsForNextPass(q, a)
 }
 
-// paysFirst reports whether the port with this number, which is in debt, waits because other ports want the
-// time. The comment at the top of this file has the two cases.
+// paysFirst reports whether a port in debt waits because other ports want the worker's time. The comment at
+// the top of this file has the two cases.
 func (w *Worker) paysFirst(number uint32, a *account) bool {
 	t := &w.accounting
 	return t.full.lastBeside(number) == w.turn-1 || a.debtNS > sliceNS && w.othersHaveFrames(number)

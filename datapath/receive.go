@@ -18,8 +18,9 @@ type reception struct {
 	undone  uint32          // set of frames with an unfinished offload, see segment.go
 	cursor  int             // index of the first frame that is not executed yet
 	visits  uint64          // number of polls of receive queues so far, see Visit
-	// batchFull is true if outputs may postpone the flush of this batch: it was full, so another batch will
-	// follow soon, and its queue can keep it.
+	// batchFull is true if outputs may postpone the flush of this batch. The batch must have been full,
+	// because the queue's next batch then follows soon. The queue must be a port.Keeper, which can leave the
+	// buffers of this batch unreleased until then.
 	batchFull bool
 }
 

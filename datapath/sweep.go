@@ -91,8 +91,9 @@ func (w *Worker) sweepOut(order []uint8) (sent int) {
 	return sent
 }
 
-// sweepRun sends the first frames of the list "order" that all have the same hint. It returns the
-// number of frames sent; 0: the hint does not lead to a single output.
+// sweepRun sends the first frames of the list "order", up to the first frame with another hint. A frame's
+// hint is the pair of megaflows stored with its connection. sweepRun returns the number of frames sent. It
+// returns 0 if the first frame has no valid hint, or if the actions after tracking are not a single output.
 func (w *Worker) sweepRun(order []uint8) int {
 	u := &w.fused
 	serial := u.serials[order[0]%packet.BatchSize]

@@ -108,8 +108,8 @@ func (c *Cache) equalUnderMasks(k, o *Key) bool {
 	return diff == 0
 }
 
-// digestGroups adds those groups of key k that have a word other than 0: each group to the form in d, and its
-// words to the exactMore "words". It considers only bits in the union of all masks. It returns the
+// digestGroups finds the groups of key k that have a word other than 0. It adds each of these groups to
+// d.form, and appends its words to "words". It considers only bits in the union of all masks. It returns the
 // hash of these groups.
 func (c *Cache) digestGroups(k *Key, d *digest, words *exactMore) (acc uint64) {
 	u := &c.union
@@ -160,8 +160,9 @@ func (c *Cache) digestGroups(k *Key, d *digest, words *exactMore) (acc uint64) {
 	return acc
 }
 
-// group4 does the work of digestGroups for a group of four words, w0 to w3. If all four are 0, it returns 0
-// and does nothing else.
+// group4 handles one group of four words of a key, w0 to w3, for digestGroups: it appends them to "words",
+// adds the group to d.form, and returns the hash of the four words. If all four are 0, the key does not have
+// the group: group4 adds nothing and returns 0.
 func (c *Cache) group4(d *digest, words *exactMore, group uint32, w0, w1, w2, w3 uint64) uint64 {
 	if w0|w1|w2|w3 == 0 {
 		return 0

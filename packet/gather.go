@@ -103,8 +103,8 @@ type Cursor struct {
 	offset uint32 // offset into spans[0] in bytes
 }
 
-// Cursor returns a Cursor at the frame's first byte. It is valid until the end of the
-// pass.
+// Cursor returns a Cursor at the frame's first byte. It is valid until the batch's next Reset, or until a
+// method changes the frame.
 func (b *Batch) Cursor(f *Frame) Cursor {
 	return Cursor{header: f.buf[f.start:f.end], spans: b.Spans(f)}
 }

@@ -183,7 +183,8 @@ func (b *Batch) Abandon(f *Frame) {
 	f.spanCount, f.tailLen = 0, 0
 }
 
-// Spans returns the frame's spans. They are valid until the end of the pass.
+// Spans returns the references to the frame's bytes behind the header buffer, in order. The slice refers to
+// the batch's own array, which the batch reuses after Reset.
 func (b *Batch) Spans(f *Frame) []Span {
 	return b.spans[f.spanFirst : f.spanFirst+f.spanCount]
 }

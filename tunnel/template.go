@@ -66,7 +66,8 @@ type Template struct {
 	Header [maxOuter]byte
 	// TTL is the outer TTL of frames without an IP header, for a tunnel that inherits TTLs.
 	TTL uint8
-	// Kind is the kind of tunnel. It decides which Fields Push writes.
+	// Kind is the encapsulation. It decides which fields of the tunnel header Push fills in for each frame,
+	// such as the VNI, a group policy, Geneve options or a sequence number.
 	Kind Kind
 	// sequence is the sequence number of the next GRE datagram. timestamp is that of the next ERSPAN
 	// header, see SetClock. The worker owns both; control does not send them.

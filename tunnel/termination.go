@@ -113,10 +113,11 @@ type Terminations struct {
 type tuple struct {
 	remote  [2]uint64 // 0: any
 	vni     uint32    // AnyVNI: any
-	udpPort uint32    // greTuple plus the family for kinds over GRE
+	udpPort uint32    // for tunnels over GRE: greTuple plus the family
 }
 
-// greTuple is larger than all UDP ports.
+// greTuple is added to the family in tuple.udpPort of tunnels over GRE, which have no UDP port. It is larger
+// than all UDP ports, so no tunnel over UDP has the same tuple.
 const greTuple = 1 << 16
 
 // NewTerminations makes an empty table.
