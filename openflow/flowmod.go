@@ -74,12 +74,13 @@ type FlowMod struct {
 	// package ofproto obeys it.
 	LearnLimit uint32
 	Actions    []Action
-	// Notes are remarks for the operator about the text, one line each.
+	// Notes are remarks of ParseFlowMod for the operator, one line each. They say which match fields of the
+	// flow's text it has ignored.
 	Notes []string
 	// Bridge is the number of the bridge to which a learned flow is added. Other changes do not use it.
 	Bridge uint8
-	// TLVs is the TLV map with which Match and Actions were parsed; nil: they have no field tun_metadata. An add
-	// or modify is refused if the bridge maps one of the fields differently by then.
+	// TLVs is the TLV map with which Match and Actions were parsed; nil: they have no field tun_metadata. The
+	// bridge refuses an add or modify if its present TLV map has another mapping for one of the fields.
 	TLVs *TLVMap
 	// Line is the number of the flow's line in its file, from 1 on; 0: the flow is from no file.
 	Line int

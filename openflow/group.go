@@ -75,8 +75,9 @@ type GroupMod struct {
 	Command GroupCommand
 	Group   Group
 	Line    int // line number, see FlowMod.Line
-	// TLVs is the TLV map with which the actions were parsed; nil: they have no field tun_metadata. A change is
-	// refused if the bridge maps one of the fields differently by then.
+	// TLVs is the TLV map with which the actions were parsed; nil: they have no field tun_metadata. The
+	// bridge refuses the change if its present TLV map has another mapping for one of the fields, except in
+	// a deletion.
 	TLVs *TLVMap
 }
 

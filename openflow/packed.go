@@ -48,7 +48,8 @@ func (p PackedMatch) Unpack() (m Match) {
 	return m
 }
 
-// Mask returns the mask; the zero handle: p matches everything. Equal masks have equal handles.
+// Mask returns a handle of the match's mask. It is the zero handle if p matches everything. Equal masks have
+// equal handles.
 func (p PackedMatch) Mask() unique.Handle[Flow] { return p.mask }
 
 // Word returns the value's word at the n-th word of the mask that is not 0, from n = 0.

@@ -39,7 +39,7 @@ type site struct {
 	standalone *lab.Daemon // a weftd without --central; its memory is the reference for memory
 
 	mu     sync.Mutex // guards spares
-	spares []*tap     // taps whose ports are not declared
+	spares []*tap     // taps whose ports the centrals do not know
 }
 
 // realHost is a host that runs weftd.
@@ -83,7 +83,8 @@ func prepareUnderlay() error {
 	return nil
 }
 
-// newSite starts the real hosts and adds their ports to their switches. It does not declare the ports.
+// newSite starts the real hosts and adds their ports to their switches. The centrals do not know these
+// ports yet. run.load later declares those of the permanent guests, together with the simulated ports.
 func newSite(o *Options, m *model, c *cluster) (s *site, err error) {
 	defer lab.Caught(&err)
 	lab.Binaries = o.Bin
@@ -136,8 +137,8 @@ func (s *site) wire(n int) *lab.Host {
 	return h
 }
 
-// addTaps adds the taps of a host: one for a permanent guest in each network, and spare ones for
-// churn.
+// addTaps adds the taps of a host: one for a permanent guest in each network, and sparesPerHost taps for
+// ports that the test adds and deletes later.
 func (h *realHost) addTaps(s *site, m *model) (err error) {
 	defer lab.Caught(&err)
 	var added []*tap
@@ -264,7 +265,7 @@ func macText(n uint64) string {
 	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", byte(n>>40), byte(n>>32), byte(n>>24), byte(n>>16), byte(n>>8), byte(n))
 }
 
-// takeSpare takes a tap whose port is not declared. It returns nil if there is none left.
+// takeSpare removes a tap from s.spares and returns it. It returns nil if no spare tap is left.
 func (s *site) takeSpare() *tap {
 	s.mu.Lock()
 	defer s.mu.Unlock()

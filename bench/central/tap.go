@@ -18,7 +18,7 @@ import (
 type tap struct {
 	name, dev string
 	host      *realHost
-	port      *placed // nil: the port is not declared
+	port      *placed // nil: a spare tap, whose port the centrals do not know
 }
 
 func (t *tap) ref() TapRef { return TapRef{t.name, t.host.guests.NS} }
@@ -32,8 +32,8 @@ func (t *tap) open() error {
 	return t.call("Open", OpenArgs{t.ref(), t.dev}, &struct{}{})
 }
 
-// declare gives the addresses of a port to the tap's guest. It gives the tap's name to the port, which
-// belongs to this tap from then on.
+// declare assigns a port of the model to the tap: the port gets the tap's name, and the tap's guest gets the
+// port's addresses. declare does not send the port to the centrals.
 func (t *tap) declare(p *placed) error {
 	p.Name = t.name
 	t.port = p

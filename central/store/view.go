@@ -25,7 +25,8 @@ type record struct {
 	read   bool
 	stored []byte
 	mod    int64
-	// ranged means that loadPrefix has read the key, so that its prefix is compared, not the key.
+	// ranged means that loadPrefix has read the key. The transaction then compares all keys with the prefix
+	// at once, instead of this key.
 	ranged bool
 }
 
@@ -40,7 +41,8 @@ type view struct {
 	// prefixes that loadPrefix has read. If another store adds a key with one of them,
 	// the transaction conflicts.
 	prefixes []string
-	// changed has the earlier states of keys that were changed after begin, which sets remembers.
+	// changed has the earlier state of each key that has changed since the last call of begin, in the order
+	// of the changes. The method undo restores them. It stays empty until begin has set remembers.
 	changed   []undone
 	remembers bool
 }

@@ -21,13 +21,13 @@ const (
 	// quota. The timeout falls to LeastIdle as the quota fills (see Stays).
 	Idle      = 10 * time.Second
 	LeastIdle = time.Second
-	// crowdPart divides the number of slots. If a port has more megaflows than the result, its
-	// megaflows with a single frame get a shorter idle timeout, because a sender who invents
-	// addresses has many of them.
+	// crowdPart divides the largest number of megaflows. If a port has more megaflows than the result, those
+	// that got only one frame have a shorter idle timeout, because a sender with forged addresses causes
+	// many of them.
 	crowdPart = 64
-	// onceIdlePart divides the idle timeout of these megaflows. The result is some seconds,
-	// because ports with 500,000 connections each, served in turn, need some seconds until each
-	// connection has its second frame.
+	// onceIdlePart divides the idle timeout of megaflows with a single frame, see crowdPart. The result is
+	// at most 5 s. It must not be much shorter: if several ports have 500,000 connections each, some seconds
+	// pass until each connection has its second frame.
 	onceIdlePart = 2
 )
 

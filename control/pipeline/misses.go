@@ -19,9 +19,9 @@ import (
 	"weft/packet"
 )
 
-// answer installs megaflows for the misses of one worker, and resumes their frames. If
-// there is no room for a megaflow, the worker executes the actions for this frame only.
-// learned means that the flows of learn actions are already in the tables.
+// answer installs megaflows for the misses of one worker, and resumes their frames. If a limit of the
+// caches refuses a megaflow, the worker executes the actions for this frame only. learned is true if the
+// tables already have the flows that the frames' learn actions add.
 func (pl *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upcall, learned bool) {
 	if len(misses) == 0 {
 		return
@@ -115,7 +115,7 @@ type answers struct {
 	translations []xlate.Translation
 	candidates   []megaflows.Candidate
 	refs         []uint32              // references of the held frames
-	spares       []*megaflows.Megaflow // for the next translations
+	spares       []*megaflows.Megaflow // not added to the index; the next translations reuse them
 }
 
 var answersPool = sync.Pool{New: func() any { return new(answers) }}
@@ -194,7 +194,8 @@ func (a *answers) translate(up *datapath.Upcall) {
 	a.addresses = append(a.addresses, t.Addresses...)
 }
 
-// megaflow returns a Megaflow that the index does not have. It reuses the memory of refused ones.
+// megaflow returns a Megaflow for setMegaflow to fill. It reuses one that the index did not add in an earlier
+// call of the function answer (see spares), or allocates a new one.
 func (a *answers) megaflow() *megaflows.Megaflow {
 	if n := len(a.spares); n > 0 {
 		m := a.spares[n-1]

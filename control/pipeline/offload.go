@@ -12,8 +12,8 @@ import (
 	"weft/tunnel"
 )
 
-// offloads decides which megaflows run in the kernel (package offload). Such a megaflow has as its
-// input a port with a table, and actions that the kernel knows (offload.Plan). Its output is another
+// offloads decides which megaflows run in the kernel (package offload). The input of such a megaflow is
+// a port with a table. The kernel's programs can execute its actions (offload.Plan). Its output is another
 // port of a device, or a tunnel over an uplink's device. The table of an uplink has the megaflows
 // whose input is a tunnel. The lock mu is taken after Pipeline.mu and the locks of control/megaflows
 // and the underlay.
@@ -84,8 +84,9 @@ func (pl *Pipeline) SetOffloadDevice(number uint32, d *OffloadDevice) {
 	}
 }
 
-// knows reports whether the device of a port is d already, and whether megaflows depend on it. They
-// refer to an uplink without a table only through templates.
+// knows compares d with the stored device of a port. known is true if they are equal, or if d is nil and
+// no device is stored. concerned is true if the change can affect megaflows in the kernel. A device that is
+// an uplink without a table does not affect them, because only tunnel templates refer to it.
 func (o *offloads) knows(number uint32, d *OffloadDevice) (known, concerned bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -96,8 +97,8 @@ func (o *offloads) knows(number uint32, d *OffloadDevice) (known, concerned bool
 	return has && former == *d, !d.Uplink || d.Table != nil || former.Table != nil
 }
 
-// SetOffloadTunnels sets the ends of all tunnels, by index of the Termination, and begins to run
-// megaflows from new tunnels in the kernel. The caller holds the configuration lock.
+// SetOffloadTunnels replaces all tunnels. rows has their Terminations by index. Megaflows whose input is a
+// new tunnel begin to run in the kernel. The caller holds the configuration lock.
 func (pl *Pipeline) SetOffloadTunnels(rows map[uint32]tunnel.Termination) {
 	o := &pl.offloads
 	pl.mu.RLock()
@@ -121,7 +122,7 @@ func (pl *Pipeline) SetOffloadTunnels(rows map[uint32]tunnel.Termination) {
 	}
 }
 
-// hasUplinks reports whether an uplink has a table.
+// hasUplinks reports whether some uplink has a table, which has the megaflows whose input is a tunnel.
 func (o *offloads) hasUplinks() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -133,14 +134,14 @@ func (o *offloads) hasUplinks() bool {
 	return false
 }
 
-// isTunnel reports whether a port is that of a tunnel.
+// isTunnel reports whether a port number belongs to a tunnel.
 func (o *offloads) isTunnel(number uint32) bool {
 	_, is := o.tunnels[number]
 	return is
 }
 
-// tables yields the tables that may have megaflows with the input port from, each with its port. If
-// from is 0, the input may be any port.
+// tables yields the tables that may have megaflows with the input port "from", each with its device's port
+// number. If "from" is 0, the megaflows match any input port.
 func (o *offloads) tables(from uint32) iter.Seq2[uint32, *offload.Table] {
 	return func(yield func(uint32, *offload.Table) bool) {
 		for number, d := range o.devices {
@@ -271,8 +272,8 @@ func inPort(m *megaflows.Megaflow) uint32 {
 	return key.InPort()
 }
 
-// outputOf returns the output port of megaflow m if the kernel knows its actions, otherwise 0. It
-// returns 0 for a tunnel.
+// outputOf returns the port to which the kernel's programs would send the frames of megaflow m. It returns 0
+// if the programs cannot execute the actions of m (see offload.Plan), or if the output is a tunnel.
 func outputOf(m *megaflows.Megaflow) uint32 {
 	_, to, known := offload.Plan(m.Actions)
 	if !known {
@@ -327,7 +328,8 @@ func (pl *Pipeline) offload(m *megaflows.Megaflow) {
 	}
 }
 
-// reclaim makes the frames of a megaflow go to the workers, before they forget it.
+// reclaim removes megaflow m from the kernel, so that its frames go to the workers. The caller removes m from
+// the workers later, because a worker takes the kernel's last counts when it removes a megaflow.
 func (pl *Pipeline) reclaim(m *megaflows.Megaflow) {
 	o := &pl.offloads
 	o.mu.Lock()
@@ -337,8 +339,8 @@ func (pl *Pipeline) reclaim(m *megaflows.Megaflow) {
 	}
 }
 
-// discard deletes the kernel's last counts of a removed megaflow. No worker adds them to its own any
-// more.
+// discard sets the kernel's counts of a megaflow to 0, after all workers have removed it. Counts remain if
+// the engine died before a worker took them. The next megaflow in the slot must not get them.
 func (pl *Pipeline) discard(m *megaflows.Megaflow) {
 	o := &pl.offloads
 	o.mu.Lock()

@@ -4,35 +4,46 @@
 // translates misses into megaflows, revalidates megaflows after changes, and adds the
 // counts of megaflows to their rules.
 //
-//   - pipeline.go: what the bridges share; bridge.go: each bridge with its tables
-//   - upcalls.go, missqueue.go: upcalls of the workers; misses in turn by sender
-//   - rulebook.go, rulerows.go, ruleload.go: the tables on the disk, the row of each rule
-//   - misses.go: a miss becomes a megaflow, or its frame is executed once
-//   - questions.go: frames that wait until weft-central knows an address
-//   - requests.go: requests of guests that this host answers itself
-//   - caches.go: megaflows in the workers, and their counts
-//   - offload.go: megaflows between network devices run in the kernel
-//   - commit.go: the pipeline's part in a transaction
-//   - changes.go, reading.go: the interface of control/tables and control/bridges
-//   - revalidate.go: megaflows after a change; sweep.go: statistics and timeouts
-//   - learn.go: flows of learn actions
-//   - packetout.go, resume.go: frames that the operator or a controller sends
-//   - portmeters.go: the token buckets of queues and of policing, the weights of ports
-//   - tell.go, answertimes.go, limitrows.go: events of flows, times of answers, limits
-//   - view.go, networks.go: the ports, and the ports that weft-central has declared
-//   - handover.go, recover.go: start of control and replacement of an engine
+//   - pipeline.go: the type Pipeline, the state that all bridges share
+//   - bridge.go: the type Bridge, the tables and ports of one bridge
+//   - upcalls.go: reads the upcalls of the workers
+//   - missqueue.go: decides which sender's miss is answered next
+//   - misses.go: translates a miss into a megaflow, or executes its frame once
+//   - questions.go: holds frames until weft-central tells an address
+//   - requests.go: answers requests of guests, such as DHCP, on this host
+//   - caches.go: installs megaflows in the workers, removes them and reads their counts
+//   - offload.go: decides which megaflows run in the kernel
+//   - changes.go: changes the tables, for control/tables and control/bridges
+//   - reading.go: reads the tables and statistics, for the same packages
+//   - commit.go: updates the megaflows at the end of a transaction
+//   - revalidate.go: translates megaflows again after a change
+//   - sweep.go: updates statistics and applies timeouts, every second
+//   - learn.go: adds the flows of learn actions
+//   - rulebook.go: saves the tables to the disk
+//   - rulerows.go: assigns each rule a row, which is its index on the disk and in its statistics
+//   - ruleload.go: loads the tables from the disk
+//   - packetout.go: executes frames that the operator or a controller sends
+//   - resume.go: resumes paused frames for a controller
+//   - portmeters.go: sets the token buckets of queues and of policing, and the weights of ports
+//   - tell.go: reports changes of flows to monitors
+//   - answertimes.go: measures the time from a miss to its answer
+//   - limitrows.go: reports the use of each limited resource
+//   - view.go: the set of ports that translations use
+//   - networks.go: the ports, addresses and flows that weft-central has declared
+//   - handover.go: starts the pipeline, and replaces its engine
+//   - recover.go: takes over the megaflows of an earlier control process
 //
-// Pipeline.mu guards the tables, the View and the statistics. The answer to a miss
-// holds it for reading from the translation to the installation of the megaflow, so
-// that no change comes between the two. A holder of Pipeline.mu waits only for room in
-// a command ring and, to set a tap, for the workers. questions.mu and the locks of
-// control/megaflows, openflow/fdb, the underlay and the command rings are taken
-// after Pipeline.mu.
+// Pipeline.mu guards the tables, the View and the statistics. A goroutine that answers a
+// miss holds it for reading from the translation to the installation of the megaflow, so
+// that the tables do not change between the two. A goroutine that holds Pipeline.mu waits
+// only for space in a command ring and, to set a tap, for the workers. questions.mu and
+// the locks of control/megaflows, openflow/fdb, the underlay and the command rings are
+// taken after Pipeline.mu.
 //
 // A change of the tables also holds the configuration lock, which all of control shares
 // and which is taken before Pipeline.mu. Such a change may wait for the disk and for
-// the workers. Ports and the supervision of engines hold the configuration lock when they
-// call this package.
+// the workers. The code for ports and for the replacement of engines also holds the
+// configuration lock when it calls this package.
 package pipeline
 
 import (

@@ -13,9 +13,10 @@ import (
 	"weft/openflow/xlate"
 )
 
-// A controller gets the continuation of a paused frame as one property, which it cannot
-// change: port in the data path (32 bits), authentication code, continuation. Only the
-// control process that has sealed a continuation opens it.
+// A controller gets the continuation of a paused frame (the rest of its translation) in a property of the
+// packet_in, and sends the property back to resume the frame. The property has the frame's input port in the
+// data path (32 bits), an authentication code and the continuation. The code detects every change of the
+// property. Each control process has its own key, so it accepts only properties that it has made itself.
 
 const (
 	// sealedProperty is the type of the property. ovs-ofctl skips a property of an
@@ -42,9 +43,8 @@ func (k *sealKey) code(port uint32, continuation []byte) []byte {
 	return h.Sum(nil)[:sealCode]
 }
 
-// Seal returns the property of a packet_in with the continuation of a paused frame, which only this
-// control process accepts again. port is the number in the data path of the port on which the frame
-// arrived.
+// Seal returns the property for the packet_in of a paused frame. Only this control process accepts the
+// property in Resume. port is the frame's input port, by its number in the data path.
 func (pl *Pipeline) Seal(port uint32, continuation string) []byte {
 	n := sealHeader + sealPort + sealCode + len(continuation)
 	b := binary.BigEndian.AppendUint16(make([]byte, 0, (n+7)&^7), sealedProperty)
@@ -64,9 +64,9 @@ func (k *sealKey) open(sealed []byte) (port uint32, continuation string, ok bool
 	return port, string(text), hmac.Equal(code, k.code(port, text))
 }
 
-// Resume continues a paused frame. out has the frame and its fields; its Actions do not
-// count. sealed is the property that the controller got with the frame. In all other
-// respects it is like Send.
+// Resume continues the translation of a paused frame. out has the frame and its fields; Resume ignores
+// out.Actions. sealed is the property that the controller got with the frame. If this control process has
+// not made it, Resume returns the error ErrResumeStale.
 func (b *Bridge) Resume(out *openflow.PacketOut, sealed []byte) error {
 	port, text, ok := b.pl.seal.open(sealed)
 	if !ok {

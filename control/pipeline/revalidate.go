@@ -32,8 +32,8 @@ const (
 	revalidateTime    = 250 * time.Millisecond
 	costlyTranslation = 500 * time.Microsecond
 	unusedTime        = time.Second
-	// mostTranslation is the time that one translation counts at most, because the machine
-	// may suspend the thread in it.
+	// mostTranslation limits the time that one translation adds to the sums that are compared with
+	// revalidateTime and costlyTranslation. A longer time may include a suspension of the thread.
 	mostTranslation = 4 * costlyTranslation
 )
 
@@ -58,9 +58,9 @@ func (pl *Pipeline) maintain(ctx context.Context) {
 	}
 }
 
-// revalidate translates the megaflows for which pick returns true again, and removes a
-// megaflow if the result differs. When revalidate returns, no worker uses a removed
-// megaflow. The walk of a transaction calls it.
+// revalidate repeats the translation of each megaflow for which pick returns true. It removes a megaflow if
+// the result differs, or if there is no time to translate it. When revalidate returns, no worker uses a
+// removed megaflow. The commit of a transaction calls it, see the method walk.
 func (pl *Pipeline) revalidate(tx *change.Tx, pick func(*megaflows.Megaflow) bool) {
 	pl.evict(tx, pl.stale(pl.megaflows.List(), pick))
 }
@@ -99,12 +99,12 @@ type revalidation struct {
 	pick         func(*megaflows.Megaflow) bool
 	stale        []*megaflows.Megaflow
 	spent        time.Duration         // time of all translations
-	costs        map[uint32]*ownerCost // by owner
-	untranslated int                   // number of costly megaflows that are stale for lack of time
-	unused       int                   // number of unused megaflows that are stale for lack of time
+	costs        map[uint32]*ownerCost // by the port whose quota a megaflow uses
+	untranslated int                   // number of costly megaflows in stale that were not translated
+	unused       int                   // number of unused megaflows in stale that were not translated
 }
 
-// ownerCost has the number of translations for an owner, and their time.
+// ownerCost has the number and the total time of the translations of one port's megaflows.
 type ownerCost struct {
 	translations int
 	spent        time.Duration
@@ -152,8 +152,8 @@ func (pl *Pipeline) revalidateAddressesInTurns() {
 	}
 }
 
-// turn is a transaction that translates the megaflows of a part, and removes the stale ones. The
-// transaction calls part.
+// turn runs one transaction. The transaction calls part, which returns some of the megaflows. It translates
+// them again and removes those that chunk finds stale.
 func (r *revalidation) turn(part func() []*megaflows.Megaflow) {
 	r.pl.configuration.Do(func(tx *change.Tx) {
 		r.translate(part())

@@ -41,8 +41,8 @@ const (
 	// takes 30 to 150 ms on a machine with little load. The next engine takes over meanwhile. No port
 	// is to blame.
 	ExitLimit = 20 * time.Millisecond
-	// intervals of the watchdog's looks at the engine; idleInterval applies while no worker has begun
-	// a pass since the last look and no request is in progress
+	// interval is the time between two checks of the engine. It is idleInterval while no worker has begun
+	// a pass since the last check and no request is in progress.
 	interval     = 5 * time.Millisecond
 	idleInterval = 25 * time.Millisecond
 	// The time between two looks counts for at most mostBetween, for a request at most
@@ -196,8 +196,9 @@ func hangs(ns uint64, limit time.Duration, t thread) bool {
 	return ns >= uint64(limit)
 }
 
-// lookAtServer looks at the request in progress. The server may wait for each worker. So the time does
-// not count while a worker stands still or waits for a core, which the argument moved (false) says.
+// lookAtServer reports a hang of the engine's server: its request in progress has taken ServerLimit. The
+// server may wait for a worker. So the time since the previous call does not count if moved is false: a
+// worker that does not sleep has then made no progress since that call.
 func (w *watch) lookAtServer(atNS uint64, moved bool, idle *bool) (h Hang, hung bool) {
 	r := w.Pending()
 	if r.Number == 0 {
@@ -238,8 +239,8 @@ func read(hand *datapath.InHand) datapath.InHand {
 	}
 }
 
-// inHand returns the ports that a worker may be using: that to which it sends, and that whose frames
-// it handles. A worker that sends reads the memory of both.
+// inHand returns the ports that a worker may be using: the port to which it sends, and the port whose
+// frames it handles. While a worker sends, it reads the memory of both ports.
 func inHand(marks datapath.InHand) []Suspect {
 	var list []Suspect
 	to, from := datapath.Sending(marks.Sending), datapath.Visit(marks.Visit)

@@ -150,9 +150,9 @@ func (h *chassis) register(c *client) error {
 	return nil
 }
 
-// monitor starts two monitors. The monitor "own" has the rows that the chassis uses. The monitor
-// "unread" has the rows from which ovn-controller computes flows. The server sends these rows, but the
-// client does not decode them.
+// monitor starts two OVSDB monitors. The monitor "own" has the rows that the simulated host uses: nb_cfg and
+// the bindings of its ports. The monitor "unread" has the rows from which ovn-controller computes flows. The
+// server sends these rows, but the client does not decode them.
 func (h *chassis) monitor(c *client) error {
 	all, none := []any{true}, []any{false}
 	h.mu.Lock()
@@ -190,7 +190,8 @@ func (h *chassis) portClauses() []any {
 	return list
 }
 
-// update handles changed rows of the monitor "own".
+// update stores changed rows from the server: the newest nb_cfg, and the Port_Binding rows of the ports of
+// this chassis. It then wakes the session, which calls step.
 func (h *chassis) update(_ string, changed tables) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
