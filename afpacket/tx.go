@@ -95,8 +95,8 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	return len(order)
 }
 
-// Taken implements port.TakingTx: a memory fault may interrupt Send, which reads guest memory to
-// compute checksums.
+// Taken implements port.TakingTx. It returns the number of frames that the last Send has handled, also
+// after a memory fault. Such a fault may interrupt Send, which reads guest memory to compute checksums.
 func (q *txQueue) Taken() int { return q.accepted }
 
 // write sends the first vectors with one system call, and returns the drop reason if that failed.

@@ -21,7 +21,7 @@ type Report struct {
 	Version string  `json:"version"` // Weft's version as "git describe" prints it
 	When    string  `json:"when"`    // RFC 3339
 	Machine Machine `json:"machine"`
-	Runs    int     `json:"runs"`    // number of runs of each peer; the peers alternate
+	Runs    int     `json:"runs"`    // number of runs of each switch (peer); the switches alternate
 	Seconds float64 `json:"seconds"` // length of one measurement in seconds
 	Rows    []*Row  `json:"rows"`
 }
@@ -57,14 +57,14 @@ type Row struct {
 // pauses is the next smaller N.
 var Gaps = regexp.MustCompile(`^gaps below ([0-9]+) ns$`)
 
-// Extra is a secondary result of a peer, such as a percentile.
+// Extra is a secondary result of an experiment with one of the compared switches, such as a percentile.
 type Extra struct {
 	Unit    string `json:"unit"`
 	Samples Sample `json:"samples"`
 }
 
 // Print writes the report as a table of medians, spreads and ratios. A ratio greater
-// than 1 means that Weft is better than the peer.
+// than 1 means that Weft is better than the other switch.
 func (r *Report) Print(w io.Writer) {
 	fmt.Fprintf(w, "weft %s  %s  %d cores  Linux %s  %s  %d alternating runs of %g s\n\n",
 		r.Version, r.Machine.CPU, r.Machine.Cores, r.Machine.Kernel, r.Machine.Go, r.Runs, r.Seconds)
@@ -132,8 +132,9 @@ func (row *Row) Regimes(peer string) string {
 	return fmt.Sprintf("%d/%d/%d", count["near"], count["far"], count["flipped"])
 }
 
-// Better returns, for each run, the ratio of Weft's result to the peer's result. A
-// ratio greater than 1 means that Weft is better. Weft is the first peer of the row.
+// Better returns, for each run, the ratio of Weft's result to that of another switch, or
+// the inverse if a smaller result is better. A ratio greater than 1 thus means that Weft is
+// better. Weft is the first of row.Peers.
 func (row *Row) Better(peer string) Sample {
 	mine, theirs := row.Samples[row.Peers[0]], row.Samples[peer]
 	if row.Less {

@@ -251,7 +251,8 @@ func (tr *Tracker) choosePort(p *probe, nat *NAT, plain *Tuple, want Tuple, now 
 		port = &want.SrcPort
 	}
 	if isICMP(want.Proto) {
-		// Few identifiers are in use, and the next one is easy to recognize in a capture.
+		// The identifiers after the sender's own one are tried first. They are usually free, because few
+		// identifiers are in use, and an operator recognizes them in a capture.
 		for i := range uint16(nextIdentifiers) {
 			*port = own + 1 + i
 			if reply := tr.reversed(&want); !tr.inUse(&reply, p, now) {

@@ -19,7 +19,7 @@ import (
 // debt. Expensive frames therefore take at most 1/slowShare of a busy worker's time.
 // While no other queue has frames, debts have no effect.
 //
-// A worker counts as busy for up to maxAwayNS after its other queues have become empty,
+// A worker counts as busy for up to maxAwayNS after the queues without debt have become empty,
 // because guests pause when the host schedules other processes.
 //
 // Uplinks have no debt, because many senders share one queue of an uplink.
@@ -51,8 +51,8 @@ const (
 	maxDebtNS = 2_000_000
 	// Expensive frames get at most one part in slowShare of a busy worker's time.
 	slowShare = 16
-	// maxAwayNS is the longest time in nanoseconds for which a worker counts as busy after its other queues
-	// have become empty.
+	// maxAwayNS is the longest time in nanoseconds for which a queue with debt (extra cost of its frames)
+	// still waits for the queues without debt after these have become empty.
 	maxAwayNS = 1_000_000
 )
 

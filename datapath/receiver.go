@@ -114,8 +114,9 @@ func (w *Worker) chargeReceiver(p *txPort, began, freeNS uint64) {
 	p.slowNS = min(p.slowNS+spentNS, maxOwedNS)
 }
 
-// thirdHasFrames reports whether a third port without debt (account.debtNS) had frames in the last pass or
-// within the last maxAwayNS. The other two are the sender of the batch and the receiver p.
+// thirdHasFrames reports whether a port besides the sender of the batch and the receiver p had frames in the
+// last turn of the worker's loop, or within the last maxAwayNS. A port that has used too much of the worker's
+// time (account.debtNS) does not count.
 func (w *Worker) thirdHasFrames(p *txPort) bool {
 	if w.rxInUse == nil {
 		return false
@@ -124,8 +125,8 @@ func (w *Worker) thirdHasFrames(p *txPort) bool {
 	return t.recent(t.active.lastBesideTwo(w.rxInUse.port, p.port), w.now)
 }
 
-// refuse drops the frames in the list "order" if their receiver p owes too much and a third port has frames.
-// It reports whether it has dropped them.
+// refuse drops the frames in the list "order" if their receiver p owes more than receiverSlackNS of the
+// worker's time and a third port has frames (thirdHasFrames). It reports whether it has dropped them.
 func (w *Worker) refuse(p *txPort, order []uint8) bool {
 	if p.slowNS <= receiverSlackNS || !w.thirdHasFrames(p) {
 		return false
@@ -137,7 +138,7 @@ func (w *Worker) refuse(p *txPort, order []uint8) bool {
 	return true
 }
 
-// forgetReceiver clears the receiver's debt of port p, when the worker gets the port.
+// forgetReceiver clears the debt that port p has as a receiver. The worker calls it when it gets the port.
 func (w *Worker) forgetReceiver(p *txPort) {
 	p.slowNS = 0
 	if i := slices.Index(w.receivers.debtors, uint16(p.port)); i >= 0 {

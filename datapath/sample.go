@@ -68,9 +68,9 @@ func (w *Worker) sampleRun(first, end int, actions []flowtable.Action) (count in
 	return count
 }
 
-// sample executes the OpSample a on frame i: if a random number chooses the frame, it captures the frame's
-// first bytes for each capture of SamplePort. observation has the domain and the point, see
-// flowtable.OpObserve.
+// sample executes the OpSample a on frame i. With the probability of a, it writes the frame's first bytes
+// to each capture whose port is SamplePort. Beyond the rate of maySample, it only counts the frame.
+// observation has the IPFIX domain and point, see flowtable.OpObserve.
 func (w *Worker) sample(i int, a *flowtable.Action, observation uint64) {
 	if !w.captures.sampling || a.U32 != 1<<32-1 && uint32(w.dice.Uint64()>>32) >= a.U32 {
 		return

@@ -406,8 +406,9 @@ func (w *Worker) pass() {
 	}
 }
 
-// yieldBusy ends a pass that had something to do. It yields the core after few frames for a local
-// process, which may answer at once, and after yieldFrames frames.
+// yieldBusy ends a pass that had something to do. It yields the core if the pass had at most fewFrames
+// frames and sent one to a local process, which may answer at once. A worker with taps also yields after
+// yieldFrames frames.
 func (w *Worker) yieldBusy(frames int) {
 	answer := w.delivered && frames <= fewFrames
 	if frames >= manyFrames {

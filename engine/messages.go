@@ -157,13 +157,14 @@ type Reply struct {
 	Build *buildinfo.Build `json:"build,omitempty"`
 }
 
-// Kept is a request that the engine keeps for control (OpStart, OpAttach or OpKeep), with duplicates
-// of its descriptors. Whoever has the Kept owns the duplicates.
+// Kept is a request that the engine process stores for the next control process (OpStart, OpAttach or
+// OpKeep), with duplicates of its file descriptors. Whoever has the Kept owns the duplicates.
 type Kept struct {
 	Request Request
 	FDs     []int
-	// Parts are further requests about the same device, by number. The engine keeps each of them under
-	// a key of its own; control puts them together here.
+	// Parts has the rest of a device's state if one request cannot carry all of it, by number from 1 on.
+	// The engine process stores each part as a request with a key of its own. The control process
+	// that recalls the requests collects the parts of a device here.
 	Parts map[int]*Kept
 }
 

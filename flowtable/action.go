@@ -74,16 +74,17 @@ const (
 	// U32.
 	OpSetICMPType
 	OpSetICMPCode
-	// OpSetNDTarget sets the target address of neighbour discovery. It has the address as
-	// OpSetIPv6Src has it. OpSetNDSll and OpSetNDTll set the source and target link-layer
-	// address option to the low 48 bits of U64, if the frame has the option.
+	// OpSetNDTarget sets the target address of neighbour discovery. U64 is the upper half of the
+	// address, and U64 of the following OpData action is its lower half. OpSetNDSll and OpSetNDTll
+	// set the source and target link-layer address option to the low 48 bits of U64, if the frame
+	// has the option.
 	OpSetNDTarget
 	OpSetNDSll
 	OpSetNDTll
 	// OpSetIPv6Label sets the IPv6 flow label to the low 20 bits of U32.
 	OpSetIPv6Label
 	// OpController copies the frame's first U32 bytes to the capture ring, for the OpenFlow
-	// controller. U64 is a number that control reads with the copy.
+	// controller. U64 is a number that the control process reads with the copy.
 	OpController
 	// OpAnswer answers an ARP request or a neighbour solicitation. The answer has the MAC address
 	// in the low 48 bits of U64 and leaves through the input port.

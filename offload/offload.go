@@ -370,8 +370,8 @@ func (t *Table) Install(slot uint32, k, mask *flowtable.Key, r Rewrite, o Output
 	return t.install(slot, k, mask, action{ports: ports, out: uint32(o.Ifindex), longest: uint32(o.MTU + ethernetLen), slot: slot, rewrite: r})
 }
 
-// InstallTunnel is Install for a megaflow whose output is the tunnel e. Its frames go to the worker while the
-// table has no outer headers of the tunnel's template (SetOuter).
+// InstallTunnel does the same as Install, for a megaflow whose output is the tunnel e. Until SetOuter has set
+// the outer headers with the index e.Template, the kernel passes the megaflow's frames to the worker.
 func (t *Table) InstallTunnel(slot uint32, k, mask *flowtable.Key, r Rewrite, e Encap) bool {
 	if t.uplink || r.bits&rewritePush != 0 || len(t.tunnels) == MaxTunnels && t.tunnels[e.Template].flows == 0 {
 		return false

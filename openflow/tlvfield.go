@@ -83,7 +83,8 @@ func (m *TLVMap) Whole(id FieldID) Subfield {
 	return s
 }
 
-// unmapped returns the error for a field that the map does not have.
+// unmapped returns the error for a field tun_metadata0 to tun_metadata63 to which the bridge's TLV map
+// assigns no Geneve option.
 func unmapped(id FieldID) error {
 	return wrong(id.String(), "a field that is mapped to an option: weft add-tlv-map '{class=...,type=...,len=...}->%s'", id)
 }

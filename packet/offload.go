@@ -34,7 +34,8 @@ const (
 	// OffloadOuter means that the checksum of the outer UDP or GRE header, at OuterL4, is not
 	// finished; see outer.go.
 	OffloadOuter
-	// OffloadGRE means that the header at OuterL4 is GRE. No output takes a large frame in GRE.
+	// OffloadGRE means that the header at OuterL4 is GRE, and not UDP. No port accepts a large frame
+	// (GSO) in GRE, so Weft itself cuts such a frame into segments.
 	OffloadGRE
 )
 

@@ -132,7 +132,7 @@ type TakingTx interface {
 // then charges the time to the port of the Tx.
 type ForeignTx interface {
 	Tx
-	// Foreign does nothing. Its existence marks the queue.
+	// Foreign does nothing. A queue with this method counts as one whose Send may be slow.
 	Foreign()
 }
 

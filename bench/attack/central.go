@@ -265,8 +265,8 @@ func unfinishedRequests(f *fleetPlay) error {
 	return nil
 }
 
-// leaveUnfinished sends enrolment requests up to the last byte, and waits until the server closes the
-// connection.
+// leaveUnfinished begins enrolment requests, and sends all bytes of each but the last one. It then waits
+// until the server closes the connection, for at most the time "patience" from the start.
 func (f *fleetPlay) leaveUnfinished(i int) error {
 	raw, err := f.dial(i)
 	if err != nil {
@@ -314,8 +314,8 @@ func answerFrames(framer *http2.Framer, writing *sync.Mutex) error {
 	}
 }
 
-// writeRequests begins requestStreams requests on one connection, and sends their bytes in turn. It
-// ignores the server's flow control.
+// writeRequests begins requestStreams requests on one connection, and sends chunks of them in turn, without
+// the last byte of each. It ignores the server's flow control.
 func (f *fleetPlay) writeRequests(framer *http2.Framer, writing *sync.Mutex, ended <-chan error) error {
 	var block bytes.Buffer
 	encoder := hpack.NewEncoder(&block)

@@ -18,7 +18,7 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// This file has attacks of a guest by the frames that it sends.
+// This file has the attacks that a guest makes with the frames that it sends.
 
 func guestAttacks() []*attack {
 	return []*attack{

@@ -150,7 +150,8 @@ func (s *stream) do(f func() error) error {
 	return f()
 }
 
-// errBusy means that frames were still in flight after the time "stalled".
+// errBusy means that frames were still in flight, or held by the switch, 5 s after the last arrival of a
+// frame (see the constant "stalled").
 var errBusy = errors.New("frames are in flight")
 
 // whenStill calls f like do, but when no frame is in flight and countHeld returns 0. countHeld returns
@@ -218,12 +219,14 @@ const (
 	// frame to the receiver. If the machine takes the worker's core away in between for longer than
 	// quiet, all 64 frames of the load look lost.
 	missed = 300 * time.Millisecond
-	// stalled limits the wait for a switch that returns no buffers.
+	// stalled is the time without an arrival after which rest no longer waits for frames in flight. A
+	// broken switch may never return the buffers.
 	stalled = 5 * time.Second
 )
 
 // rest stops sending, and waits until no frame is in flight and the switch has returned all buffers. It
-// returns the totals, which are exact then. The caller holds s.mu.
+// returns the totals, which are exact then. It gives up when no frame has arrived for the time "stalled";
+// the totals then count frames in flight as lost. The caller holds s.mu.
 func (s *stream) rest(countHeld func() int) vhosttest.LoadTotals {
 	return s.restThen(countHeld, func(bool) {})
 }

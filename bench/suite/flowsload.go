@@ -44,7 +44,7 @@ type guestsReport struct {
 	Sliced  attackReport // with guest 2, this replaces Frames
 }
 
-// tuple identifies a UDP flow. A file has tupleBytes bytes for it.
+// tuple identifies a UDP flow. It has tupleBytes bytes in a file of flows.
 type tuple struct {
 	src, dst         uint32
 	srcPort, dstPort uint16
@@ -59,7 +59,8 @@ func appendTuple(b []byte, t tuple) []byte {
 	return binary.BigEndian.AppendUint16(b, t.dstPort)
 }
 
-// writeTuples writes flows to a file.
+// writeTuples writes flows to a file, each in tupleBytes bytes. The guests' process reads the file
+// with readHeaders.
 func writeTuples(path string, flows []tuple) error {
 	b := make([]byte, 0, tupleBytes*len(flows))
 	for _, t := range flows {

@@ -209,7 +209,8 @@ func absent(members []store.Member, centrals []*wire.Central) (list []*wire.Cent
 	return list
 }
 
-// fullText returns the advice about a full store.
+// fullText returns the text that tells an administrator what to do when etcd has reached its size limit.
+// The text depends on whether etcd is embedded in the centrals.
 func (s *Service) fullText() string {
 	if s.Members {
 		return "the store is full and takes no changes; the central that is full makes room within seconds, or its log says to raise quota-mib in central.toml"

@@ -22,8 +22,8 @@ import (
 // central.
 const readyTimeout = 2 * time.Second
 
-// Gate admits a call if the role allows it and the certificate is not revoked. It ends
-// a running call when the call's certificate is revoked.
+// Gate admits a gRPC call to weft-central if the caller's role allows it and the caller's
+// certificate is not revoked. It ends a running call when its certificate is revoked.
 //
 // Certificates of centrals cannot be revoked: a central has the key of the CA.
 type Gate struct {
@@ -49,8 +49,9 @@ type GateStats struct {
 	Ended       uint64 // running calls ended because the certificate was revoked
 }
 
-// NewGate returns a Gate. Until the first call of Revocations, calls wait for readyTimeout and are then
-// refused, except enrolments.
+// NewGate returns a Gate, which does not know the revoked certificates yet. A gRPC call with
+// a certificate, except an enrolment, therefore waits until Revocations is called for the first time.
+// After readyTimeout, the Gate refuses the waiting call.
 func NewGate() *Gate {
 	return &Gate{ready: make(chan struct{}), revoked: map[string]*wire.Revocation{}, calls: map[*runningCall]struct{}{}}
 }

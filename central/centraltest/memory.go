@@ -29,7 +29,7 @@ type key struct {
 	id   string
 }
 
-// NewMemory returns an empty store.
+// NewMemory returns a Memory without objects, at revision 0.
 func NewMemory() *Memory {
 	return &Memory{objects: map[key]store.Object{}, sinks: map[store.Sink]struct{}{}}
 }

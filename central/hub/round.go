@@ -337,9 +337,10 @@ func (h *Hub) updateOwn(s *session, p *port) {
 	if !p.bindable(s.host) || here && slices.Equal(p.bind.GetEndpoint(), h.endpointOf(s)) {
 		return
 	}
-	// The port is bound at once if no host has it, if its declaration names this host,
-	// or if the host's endpoint has changed. A port that moves is bound after its first
-	// frame on the new host.
+	// The port is bound at once if it is unbound, if its declaration names this host, or if
+	// the host's endpoint has changed. A port that moves is bound after its first frame on
+	// the new host. If the port is unbound because this host's binding was deleted, the hub
+	// first asks the host whether it still has the port (doubt).
 	if p.bind == nil && p.left == s.host {
 		h.doubt(s, p)
 	} else if p.bind == nil || here || p.declared.GetHost() == s.host || s.heard(p) {

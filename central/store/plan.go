@@ -106,9 +106,9 @@ func guards(m proto.Message) []string {
 	return nil
 }
 
-// namesakes returns the two keys that must not exist beside a port: one exists if the port's id is the
-// name of another port, the other if the port's name is the id of another port. A host reports a port by
-// name or id, and would mean both ports.
+// namesakes returns two keys of the store that must not exist when a port is stored. One exists if
+// another port has this port's id as its name, the other if another port has this port's name as its id.
+// A host reports a port by name or id, so its report would fit both ports.
 func namesakes(m proto.Message) []string {
 	if p, ok := m.(*wire.Port); ok && p.Id != p.Name {
 		return []string{nameGuard("port", p.Id), portKey(p.Name)}

@@ -33,7 +33,8 @@ type GroupRule struct {
 type PortRange struct{ First, Last uint16 }
 
 // Text returns the rule in the words in which people declare it, with the name of its group in front.
-// A group of the other end is shown by its id.
+// If the rule requires that the other end of the connection is in a group (r.Group), the text has the
+// id of that group.
 func (r *GroupRule) Text(group string) string {
 	words := []string{group + ":", "in", wire.ProtocolName(uint32(r.Protocol))}
 	if r.Out {

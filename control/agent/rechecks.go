@@ -20,22 +20,22 @@ import (
 // further question only when one of recheckWindow questions is answered.
 
 const (
-	// recheckWindow limits the number of unanswered questions of rechecks. At the
-	// limit, further questions wait.
+	// recheckWindow is the largest number of rechecks that may wait for the hub's answer at
+	// the same time. The agent sends further ones as answers arrive.
 	recheckWindow = 256
-	// recheckPause is the pause before a place is rechecked again because the hub has
-	// refused the question or could not ask the store. The switch keeps the place
-	// meanwhile.
+	// recheckPause is the pause before the agent asks weft-central again for the host of an
+	// address, if the first answer decided nothing: weft-central refused it, could not read
+	// its store in time, or knows only an older location. The switch keeps the location meanwhile.
 	recheckPause = 5 * time.Second
 )
 
-// recheck is a question for the address of a place that the agent already knows.
+// recheck is a question to the hub: on which host is a MAC address whose host the agent has recorded?
 type recheck struct {
 	net, port string // ids
 	mac       uint64
 }
 
-// rechecks has the rechecks (questions about known places) of a session.
+// rechecks has the rechecks (questions about recorded locations of addresses) of a session with the hub.
 type rechecks struct {
 	due        []recheck // not sent yet
 	unanswered map[uint64]recheck
@@ -45,8 +45,8 @@ type rechecks struct {
 
 func newRechecks() rechecks { return rechecks{unanswered: map[uint64]recheck{}} }
 
-// recheckNet asks again for all places of a network whose addresses the hub sends only
-// on request.
+// recheckNet asks the hub again for all recorded locations of addresses in a network. It does
+// so only if the hub sends the network's addresses on request alone.
 func (a *Agent) recheckNet(id string) {
 	n := a.state.nets[id]
 	if n == nil || !n.view.GetAsked() {
@@ -62,7 +62,7 @@ func (a *Agent) recheckNet(id string) {
 	a.sendRechecks()
 }
 
-// sendRechecks sends the questions that are due.
+// sendRechecks sends rechecks that are due, as long as at most recheckWindow wait for an answer.
 func (a *Agent) sendRechecks() {
 	rs := &a.rechecks
 	for len(rs.due) > 0 && len(rs.unanswered) < recheckWindow {
@@ -84,7 +84,7 @@ func (a *Agent) sendRechecks() {
 	}
 }
 
-// placeOf returns the known place that the question r is about.
+// placeOf returns the recorded location of the port that the question r is about, if any.
 func (a *Agent) placeOf(r recheck) (place, bool) {
 	n := a.state.nets[r.net]
 	if n == nil {
@@ -94,8 +94,8 @@ func (a *Agent) placeOf(r recheck) (place, bool) {
 	return p, known
 }
 
-// rechecked handles the answer to a recheck (a question about a known place). It
-// returns false if no such question has the answer's number.
+// rechecked handles the hub's answer to a recheck (a question about the recorded location of an
+// address). It returns false if no recheck has the answer's number.
 func (a *Agent) rechecked(m *wire.Answer, b *batch) bool {
 	rs := &a.rechecks
 	r, ok := rs.unanswered[m.GetNumber()]
@@ -110,7 +110,8 @@ func (a *Agent) rechecked(m *wire.Answer, b *batch) bool {
 	return true
 }
 
-// decide applies the answer to the question about the known place p.
+// decide handles the hub's answer m to the recheck r of an address with the recorded location p. It
+// updates or removes the location, or notes that the agent must ask again.
 func (a *Agent) decide(r recheck, p place, m *wire.Answer, b *batch) {
 	n := a.state.nets[r.net]
 	found := m.GetPlace()
@@ -119,10 +120,10 @@ func (a *Agent) decide(r recheck, p place, m *wire.Answer, b *batch) {
 		a.stats.Stale++
 		a.state.removePlace(n, r.port, b)
 	case found == nil && m.GetAbsence() == wire.Absence_ABSENCE_UNSPECIFIED:
-		// A hub of an earlier version does not say why it has no place. The address may still be
-		// there.
+		// A hub of an earlier version does not say why it knows no location. The recorded one may
+		// still be right.
 	case found == nil, found.GetPort() != r.port && found.GetGeneration() < p.generation:
-		// The hub is behind, or has not said anything.
+		// The hub has refused the question, could not ask the store in time, or knows only an older location.
 		if len(a.rechecks.undecided) == 0 {
 			a.rechecks.repeatAt = time.Now().Add(recheckPause)
 		}
@@ -136,9 +137,9 @@ func (a *Agent) decide(r recheck, p place, m *wire.Answer, b *batch) {
 	}
 }
 
-// repeatRechecks repeats questions about known places whose answers left open whether the place is
-// still right. It does so after recheckPause. It is called for each message of the hub. The hub sends
-// at least one message in each interval that it promises (wire.Welcome).
+// repeatRechecks asks the hub again about addresses if its answers did not show whether their recorded
+// locations are still right. It waits for recheckPause after the first of these answers. The agent calls
+// it for each message of the hub, which sends at least one in each interval that it promises (wire.Welcome).
 func (a *Agent) repeatRechecks() {
 	rs := &a.rechecks
 	if len(rs.undecided) == 0 || time.Now().Before(rs.repeatAt) {

@@ -32,8 +32,9 @@ const (
 	// counts the steps at which a PDU had to wait.
 	MostSent = 3
 	// MostReceived is the largest number of PDUs that a link accepts within FastInterval. The
-	// standard allows the partner only MostSent. The limit protects control, because each PDU may
-	// change the bond and so the megaflows. Stats.Excess counts further PDUs.
+	// standard allows the partner only MostSent. The limit keeps a partner from occupying the
+	// control process, because each PDU may change the bond and so the megaflows. Stats.Excess
+	// counts further PDUs.
 	MostReceived = 5
 )
 

@@ -21,10 +21,10 @@ type Numbers struct {
 	Show api.Show
 	// TableFlows has the number of flows in each table, by table number.
 	TableFlows map[uint8]int
-	// Refused counts misses whose frame was forwarded without installing a megaflow. NotLearned counts
-	// flows that a learn action could not add because of a limit.
+	// Refused counts misses (frames without a megaflow) that were forwarded without installing one.
+	// NotLearned counts flows that a learn action could not add because of a limit.
 	Refused, NotLearned uint64
-	// Answers has the times from a miss until control has answered it.
+	// Answers has, for each miss, the time until the control process has answered it.
 	Answers Histogram
 	// Died, WorkerHung and ServerHung count replaced engines by reason.
 	Died, WorkerHung, ServerHung uint64

@@ -16,7 +16,8 @@ func (ts *Tables) ModTable(mod api.ModTable) error {
 	return ts.configuration.Update(func(tx *change.Tx) error { return ts.ModTableIn(tx, mod) })
 }
 
-// ModTableIn changes settings like ModTable, as one of several changes in the transaction tx.
+// ModTableIn changes the same settings as ModTable, but within the transaction tx, which may have other
+// changes, too.
 func (ts *Tables) ModTableIn(tx *change.Tx, mod api.ModTable) error {
 	return ts.bridge.Configure(tx, mod.Table, func(c *ofproto.TableConfig) error {
 		if err := c.SetWords(mod.Settings); err != nil {

@@ -277,8 +277,8 @@ func (b *BFDState) lost() bool {
 	return false
 }
 
-// Lost returns the watched remotes of a port whose BFD session has failed, or none if all of
-// them have failed.
+// Lost returns those watched remotes of a port with which the BFD session has failed. If that is
+// every watched remote of the port, the result is nil, so that the switch excludes none of them.
 func (t *Templates) Lost(port uint32) (lost []netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -21,8 +21,8 @@ func frozen(pid int) bool {
 	return err == nil && frozenGroup(string(text), cgroups)
 }
 
-// frozenGroup does the work of frozen. text is that of /proc/PID/cgroup, and mounts the directory of
-// the mounts.
+// frozenGroup reports whether one of a process's control groups is frozen. text is the contents of
+// /proc/PID/cgroup. mounts is the directory in which control groups are mounted, as cgroups is.
 func frozenGroup(text, mounts string) bool {
 	for line := range strings.Lines(text) {
 		number, rest, _ := strings.Cut(strings.TrimSuffix(line, "\n"), ":")

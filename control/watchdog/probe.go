@@ -66,8 +66,9 @@ func startProbe(port uint32, files func(port uint32) []int) *probe {
 	p := &probe{port: port, seek: seekData, now: func() time.Duration { return time.Since(start) },
 		self: func(tid uint64) (thread, error) { return readThread(os.Getpid(), tid) }}
 	go func() {
-		// Without UnlockOSThread, the thread ends with the goroutine. The thread may wait for as long as a
-		// front end locks its file.
+		// The kernel's accounting is by thread, so the goroutine keeps its thread. It never unlocks the
+		// thread, so both end together. That may take as long as a front end locks the file for which
+		// lseek waits.
 		runtime.LockOSThread()
 		fds := files(port)
 		defer func() {
@@ -147,8 +148,9 @@ func (p *probe) lockedFor() (locked, probed time.Duration) {
 	return locked, probed
 }
 
-// proves reports whether the lseek calls of the probe have waited long enough to prove that the front
-// end locks the files of its port's memory.
+// proves reports whether the front end certainly locks the files of its port's memory. lseek waits while
+// the kernel holds the lock of a file's inode. The proof is a probe of at least leastProbe in which lseek
+// has waited for at least 1/lockedShare of the time.
 func (p *probe) proves() bool {
 	locked, probed := p.lockedFor()
 	return probed >= leastProbe && locked >= probed/lockedShare

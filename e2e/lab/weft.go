@@ -296,8 +296,8 @@ func (d *Daemon) TryWeft(args ...string) (stdout, stderr string, code int) {
 // effect.
 const abandoned = "the change may still take effect"
 
-// repetition returns the arguments with which Weft repeats a command. They allow that the first
-// attempt has taken effect.
+// repetition returns the arguments with which Daemon.Weft repeats a weft command. A repeated command
+// about a bridge or a port succeeds even if its first attempt has taken effect.
 func repetition(args []string) []string {
 	switch args[0] {
 	case "add-br", "add-port":
@@ -309,7 +309,7 @@ func repetition(args []string) []string {
 }
 
 // applied reports whether a repeated command failed with stderr because the first attempt has
-// taken effect. These commands have no option that allows a repetition.
+// taken effect. It is for commands without an option such as --may-exist.
 func applied(args []string, stderr string) bool {
 	words := map[string]string{
 		"add-group": "expected a number that no group has", "add-meter": "expected a number that no meter has", "add-tlv-map": "the field is mapped already",

@@ -123,8 +123,9 @@ func (e *Foreign) measured() int64 {
 	return threadNS() - before
 }
 
-// Probe signals the eventfd. It returns an error if SlowSignals signals in a row are slow, because too
-// many threads wait for the eventfd. It may take milliseconds, so workers do not call it.
+// Probe signals the eventfd until a signal takes at most SlowSignals*MaxSignalNS of CPU time. After
+// SlowSignals slower ones, it returns an error: too many threads wait for the eventfd. Workers do not
+// call Probe, because it may take milliseconds.
 func (e *Foreign) Probe() error {
 	if e == nil {
 		return nil
@@ -134,8 +135,8 @@ func (e *Foreign) Probe() error {
 	return probe(e.measured)
 }
 
-// probe calls the function signal up to SlowSignals times, until one call was fast enough. signal
-// returns the CPU time that it has needed, in ns.
+// probe calls the function signal up to SlowSignals times, until one call took at most
+// SlowSignals*MaxSignalNS. signal returns the CPU time that it has needed, in ns.
 func probe(signal func() int64) error {
 	const limit = SlowSignals * MaxSignalNS
 	least := int64(math.MaxInt64)

@@ -31,11 +31,11 @@ type Bond struct {
 	// Aggregated is true if LACP decides which members the bond uses. The switch at the other end
 	// then sends each frame on one member, so the bond takes all frames of the members in use.
 	Aggregated bool
-	// Active is the member on which the bond accepts frames to group addresses. With SpreadNone, the
-	// bond receives and sends all frames there. It is a number in the data path; 0: no member is
-	// enabled.
+	// Active is the data path's port number of one member, or 0 if no member is enabled. With
+	// SpreadNone, the bond sends all frames on this member. Without LACP (Aggregated), the bond
+	// accepts frames to group addresses only there, and with SpreadNone all frames only there.
 	Active  uint32
-	Buckets [BondBuckets]uint32 // by hash: the member's number in the data path; 0: none
+	Buckets [BondBuckets]uint32 // by hash: the data path's port number of a member; 0: none
 }
 
 // asBond returns the bond to which the port belongs as a member. A port without a bond is returned as

@@ -51,7 +51,8 @@ func policyZone(port *PortInfo) uint16 { return policyZones + uint16(port.At()) 
 // of the original tuple of its connection.
 type subject struct {
 	x *xlate
-	// began is true if the port with the rules sent the packet.
+	// began is true if the port whose rules decide has sent the packet, and false if the packet is for
+	// this port.
 	began    bool
 	protocol openflow.FieldID
 	port     openflow.FieldID // destination port

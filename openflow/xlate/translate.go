@@ -340,8 +340,8 @@ const (
 	fragmentBits = (flowtable.FragAny | flowtable.FragLater) << flowtable.FragShift
 )
 
-// noteOf returns the remark of a trace on a look-up that has found a flow through conjunction conj;
-// 0: none.
+// noteOf returns the text that a trace shows with a look-up: the conjunction through which the look-up
+// found a flow. The text is "" if conj is 0, which means that no conjunction was involved.
 func noteOf(conj uint32) string {
 	if conj == 0 {
 		return ""

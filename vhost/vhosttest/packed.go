@@ -127,7 +127,8 @@ func (p *packed) publish(q *Queue) {
 	}
 }
 
-// wantsKick reports whether the device wants a kick for the descriptors from position old to shown
+// wantsKick reports whether the device wants a kick (the driver's notification) for the descriptors that
+// publish has just made available. They begin at position "old" and end before the position p.shown
 // (virtio 1.2 section 2.8.10).
 func (p *packed) wantsKick(old uint16, features uint64) bool {
 	word := atomic.LoadUint32(&p.device[0])
