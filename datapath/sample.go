@@ -25,7 +25,7 @@ const (
 	sampleReserve   = 8
 )
 
-// Sampled has the data about a sampled frame that control's exporters (IPFIX, sFlow) need.
+// Sampled has the data about a sampled frame that the IPFIX and sFlow exporters in the control process need.
 type Sampled struct {
 	flowtable.SampleTag
 	Probability uint32 // probability with which the frame was chosen, times 2^32-1

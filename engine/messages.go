@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package engine implements the process of the workers: the messages between control
-// and engine, the server that runs in the engine, and control's client.
+// Package engine implements the engine, which is the process of the workers: the messages
+// between the control process and the engine, the server in the engine, and the control
+// process's client.
 //
-// The engine keeps the requests of control with their descriptors, and returns them
-// to the next control process. Control keeps duplicates and sends them to the next
-// engine. Therefore either process can be killed.
+// The engine keeps the requests of the control process with their descriptors, and returns
+// them to the next control process. The control process keeps duplicates and sends them to
+// the next engine. Therefore either process can be killed.
 //
 // Both processes:
 //
@@ -86,8 +87,8 @@ const (
 	OpMore = "more"
 	// OpHalt ends the workers between two passes, when no worker handles a frame. It then unlocks the
 	// state directory, so that the spare engine serves. The halted engine keeps its requests until it
-	// is killed. If control's connection ends, the halted engine ends too, unless no other engine
-	// serves. Earlier versions refuse this request.
+	// is killed. If the control process's connection ends, the halted engine ends too, unless no
+	// other engine serves. Earlier versions refuse this request.
 	OpHalt = "halt"
 	// OpServe brings another lock file to a spare engine, which then serves although a stuck engine
 	// holds the old lock. Its only answer is the greeting of an engine that serves.
@@ -96,7 +97,7 @@ const (
 	OpStop = "stop"
 )
 
-// Request is one message from control to the engine.
+// Request is one message from the control process to the engine.
 type Request struct {
 	Op     string          `json:"op"`
 	Start  *Start          `json:"start,omitempty"`

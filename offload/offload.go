@@ -7,7 +7,7 @@
 // cross) with offload=on has the megaflows from tunnels (decap.go).
 //
 // Only the filter reads the flows. It decides for each frame, so exactly one of kernel and worker forwards
-// the frame, whatever control changes meanwhile.
+// the frame, whatever the control process changes meanwhile.
 //
 // The filter accepts frames with at most one VLAN tag: TCP, UDP and ICMP over IP without options,
 // extension headers or fragments, and EtherTypes for which a key has no further fields. All other frames,
@@ -15,7 +15,7 @@
 // The programs are the same for all flows.
 //
 // The port's worker reads and clears the kernel's counts (Counts) and adds them to its own, so that all
-// statistics and timeouts include them. Control owns a Table; the engine owns Counts.
+// statistics and timeouts include them. The control process owns a Table; the engine process owns Counts.
 package offload
 
 import (
@@ -119,8 +119,8 @@ type row struct {
 	// It is 0 if the slot's megaflow has only tracked the frames. The row of the megaflow that sends them
 	// counts them for the ports.
 	ports atomic.Uint64
-	// serial distinguishes the stages (connections.go) that use a slot in turn; 0: the slot has none. Control
-	// writes it.
+	// serial distinguishes the stages (connections.go) that use a slot in turn; 0: the slot has none. The
+	// control process writes it.
 	serial atomic.Uint64
 }
 
@@ -178,7 +178,7 @@ type Table struct {
 	paused          bool
 }
 
-// tunnelUse says how many flows use a tunnel's template.
+// tunnelUse counts the flows in the kernel that lead into a tunnel.
 type tunnelUse struct {
 	flows int
 	ready bool // the map outers has the template's headers
@@ -423,7 +423,7 @@ func (t *Table) install(slot uint32, k, mask *flowtable.Key, a action) bool {
 	return true
 }
 
-// hold adds f to t.installed and to the uses of its tunnel's template.
+// hold records the flow or stage f of a slot, and counts it for the tunnel into which it leads, if any.
 func (t *Table) hold(slot uint32, f installed) {
 	t.installed[slot] = f
 	if f.tunnel != 0 {
@@ -499,9 +499,9 @@ func (t *Table) Remove(slot uint32) {
 	t.memory.active[slot/64].And(^(uint64(1) << (slot % 64)))
 }
 
-// Discard sets the counts of a slot to 0. Control calls it after the worker has taken the counts of a removed
-// megaflow. Counts remain if the engine died before, or if a frame was between filter and ingress
-// program.
+// Discard sets the counts of a slot to 0. The control process calls it after the worker has taken the counts
+// of a removed megaflow. Counts remain if the engine died before, or if a frame was between filter and
+// ingress program.
 func (t *Table) Discard(slot uint32) {
 	if slot < MaxFlows {
 		(&Counts{memory: t.memory}).TakeCounts(slot)

@@ -56,8 +56,8 @@ func guestAttacks() []*attack {
 	}
 }
 
-// megaflowBytes returns how much control may grow by the megaflows of one guest: a twentieth of the
-// machine's memory, which is half of the default for all megaflows, but at least 512 MiB.
+// megaflowBytes returns the bytes by which the megaflows of one guest may make the control process grow: a
+// twentieth of the machine's memory, which is half of the default for all megaflows, but at least 512 MiB.
 func megaflowBytes() int64 {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
@@ -88,8 +88,8 @@ func (p *play) attach(name, socket string, o vhosttest.Options) error {
 	return p.up(p.name)
 }
 
-// member is like sender, but the port's flow has the action normal, so that the switch learns the
-// guest's MAC addresses.
+// member returns a setup function like that of sender. The flow of its port has the action normal, so the
+// switch learns the guest's MAC addresses.
 func member(options ...string) func(p *play) error {
 	return func(p *play) error {
 		if err := sender("actions=normal", vhosttest.Options{Num: 1024}, options...)(p); err != nil {

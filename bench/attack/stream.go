@@ -101,8 +101,8 @@ func (s *stream) run() {
 	}
 }
 
-// note records one round of the loop. begun is the end of the round before. arrived reports whether a
-// frame has arrived. The caller holds s.mu.
+// note records one round of the loop, from the end of the previous round (begun) to now. arrived is true
+// if a frame has arrived in the round. The caller holds s.mu.
 func (s *stream) note(arrived bool, begun, now time.Time) {
 	stood := now.Sub(begun)
 	if stood > leastGap {
@@ -117,7 +117,7 @@ func (s *stream) note(arrived bool, begun, now time.Time) {
 	s.lastArrival, s.ownGap = now, 0
 }
 
-// watch forgets the gaps so far.
+// watch deletes the gaps recorded so far. A gap that has not ended yet still counts for longest.
 func (s *stream) watch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,9 +215,9 @@ func (s *stream) since(t vhosttest.LoadTotals) streamCounts {
 const (
 	// quiet is the time without an arrival after which no frame is in flight, if no frame is missing.
 	quiet = 50 * time.Millisecond
-	// missed is the same time if frames are missing. The worker returns a buffer before it publishes the
-	// frame to the receiver. If the machine takes the worker's core away in between for longer than
-	// quiet, all 64 frames of the load look lost.
+	// missed takes the place of "quiet" if frames are missing. The worker returns a buffer before it
+	// publishes the frame to the receiver. If the machine takes the worker's core away in between for
+	// longer than "quiet", all 64 frames of the load look lost.
 	missed = 300 * time.Millisecond
 	// stalled is the time without an arrival after which rest no longer waits for frames in flight. A
 	// broken switch may never return the buffers.
@@ -231,8 +231,8 @@ func (s *stream) rest(countHeld func() int) vhosttest.LoadTotals {
 	return s.restThen(countHeld, func(bool) {})
 }
 
-// restThen does the work of rest, and calls f before the guests send again. calm is false if frames are
-// still in flight.
+// restThen waits like rest, and then calls f before the guests send again. calm is false if the wait has
+// ended although frames are still in flight or held by the switch.
 func (s *stream) restThen(countHeld func() int, f func(calm bool)) vhosttest.LoadTotals {
 	last, returned := time.Now(), false
 	t, bad := s.load.Rest(func(received int) bool {

@@ -155,7 +155,7 @@ func (m *Memory) Bind(_ context.Context, requests []store.BindRequest) []store.B
 // PutStatus implements hub.Store. It stores nothing.
 func (m *Memory) PutStatus(context.Context, []*wire.HostStatus) error { return nil }
 
-// Revision implements hub.Store.
+// Revision implements hub.Store. It returns the revision of the last change.
 func (m *Memory) Revision(context.Context) (int64, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -363,7 +363,7 @@ func (h *Hub) movedAway(s *session, p *port) bool {
 	return time.Now().Before(until)
 }
 
-// endMoves makes old hosts forget ports that have moved, when MoveGrace is over.
+// endMoves tells hosts to forget the ports that have moved away from them, once MoveGrace is over.
 func (h *Hub) endMoves() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

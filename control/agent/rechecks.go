@@ -29,7 +29,7 @@ const (
 	recheckPause = 5 * time.Second
 )
 
-// recheck is a question to the hub: on which host is a MAC address whose host the agent has recorded?
+// recheck is a question to the hub: is a MAC address still where the agent has recorded it?
 type recheck struct {
 	net, port string // ids
 	mac       uint64
@@ -46,7 +46,7 @@ type rechecks struct {
 func newRechecks() rechecks { return rechecks{unanswered: map[uint64]recheck{}} }
 
 // recheckNet asks the hub again for all recorded locations of addresses in a network. It does
-// so only if the hub sends the network's addresses on request alone.
+// nothing if the hub sends the network's addresses without being asked.
 func (a *Agent) recheckNet(id string) {
 	n := a.state.nets[id]
 	if n == nil || !n.view.GetAsked() {
@@ -62,7 +62,7 @@ func (a *Agent) recheckNet(id string) {
 	a.sendRechecks()
 }
 
-// sendRechecks sends rechecks that are due, as long as at most recheckWindow wait for an answer.
+// sendRechecks sends the rechecks that are due, until recheckWindow of them wait for an answer.
 func (a *Agent) sendRechecks() {
 	rs := &a.rechecks
 	for len(rs.due) > 0 && len(rs.unanswered) < recheckWindow {

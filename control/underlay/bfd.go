@@ -17,12 +17,12 @@ import (
 	"weft/packet"
 )
 
-// The first worker runs the BFD sessions with remotes (datapath/bfd.go, RFC 5880). Control
-// begins and ends them, gives them templates of outer headers, and reads their state from
-// shared memory.
+// The first worker runs the BFD sessions with remotes of tunnels (datapath/bfd.go, RFC 5880). The
+// control process begins and ends them, gives them templates of outer headers, and reads their
+// state from shared memory.
 
 const (
-	// bfdInterval is the interval at which control reads the state of sessions.
+	// bfdInterval is the interval at which the control process reads the state of sessions.
 	bfdInterval = 50 * time.Millisecond
 	// bfdGrace is the time for which the remote of a new session is RemoteWaiting instead of
 	// RemoteDown. The session needs it to come up, because sessions that are not up send once a

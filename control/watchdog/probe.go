@@ -60,7 +60,7 @@ type probe struct {
 }
 
 // startProbe starts the probe of a port on a thread of its own. files returns duplicates of the
-// descriptors of a port's files.
+// descriptors of all files whose memory a worker accesses for the port. The probe closes them.
 func startProbe(port uint32, files func(port uint32) []int) *probe {
 	start := time.Now()
 	p := &probe{port: port, seek: seekData, now: func() time.Duration { return time.Since(start) },
@@ -192,7 +192,7 @@ func (ps probes) complete() bool {
 	return true
 }
 
-// owners returns the ports whose probes prove that their files are locked.
+// owners returns the ports whose front ends have locked the files of their memory, as the probes prove.
 func (ps probes) owners() (ports []uint32) {
 	for _, p := range ps {
 		if p.proves() {

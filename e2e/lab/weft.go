@@ -185,8 +185,8 @@ func (d *Daemon) Start() {
 	l.T.Fatalf("%s: weftd does not answer after %v: %v\n%s", d.Host.Name, startLimit, last, d.proc.Output())
 }
 
-// Restart stops control with SIGTERM, which leaves the engine, and starts control again
-// with other arguments.
+// Restart stops the control process with SIGTERM, and starts it again with other arguments. The
+// engine process keeps forwarding meanwhile.
 func (d *Daemon) Restart(extra ...string) {
 	d.Host.lab.T.Helper()
 	d.Terminate()
@@ -194,7 +194,7 @@ func (d *Daemon) Restart(extra ...string) {
 	d.Start()
 }
 
-// Terminate stops control with SIGTERM and leaves the engine.
+// Terminate stops the control process with SIGTERM. The engine process goes on forwarding.
 func (d *Daemon) Terminate() {
 	d.Host.lab.T.Helper()
 	d.proc.Signal(syscall.SIGTERM)

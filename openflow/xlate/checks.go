@@ -254,8 +254,8 @@ func (x *xlate) askForPeer(s *subject) {
 	}
 }
 
-// peerOf returns a function for the groups of the other end of a frame. sent is true if the port with
-// the rules has sent the frame. A local sender's groups are those of its port, whatever address the
+// peerOf returns a function for the groups of the other end of a frame. sent is true if the port whose
+// rules decide has sent the frame. A local sender's groups are those of its port, whatever address the
 // frame has. Other ends are known by their MAC address.
 func (x *xlate) peerOf(sent bool) func() (*fdb.Groups, fdb.Question) {
 	return func() (*fdb.Groups, fdb.Question) {

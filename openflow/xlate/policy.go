@@ -59,8 +59,8 @@ type subject struct {
 	icmpType openflow.FieldID
 	remote   openflow.FieldID // IP address of the other end
 	noPorts  bool             // the frame is a later fragment, which has no ports
-	// peer returns the groups of the other end. If the switch does not know the other end's address,
-	// the result "unknown" is the question for it.
+	// peer returns the groups of the port at the other end of the connection. If the switch does not
+	// know the other end's address, the result "unknown" is the question for weft-central about it.
 	peer func() (groups *fdb.Groups, unknown fdb.Question)
 
 	resolved bool // peer was called; the fields below have its results
@@ -82,7 +82,8 @@ func (s *subject) allowed(p *Policy) (rule *PolicyRule, open bool) {
 	return nil, false
 }
 
-// matches compares the subject with a rule. It reads only the bits that decide.
+// matches reports whether the rule allows the subject. It reads as few bits of the frame as possible,
+// because the megaflow of the translation must match all bits that were read.
 func (s *subject) matches(r *PolicyRule) bool {
 	x := s.x
 	if r.Protocol != 0 && uint8(x.read(openflow.WholeField(s.protocol))[1]) != r.Protocol {
