@@ -84,10 +84,10 @@ func (pl *Pipeline) SetOffloadDevice(number uint32, d *OffloadDevice) {
 	}
 }
 
-// knows compares d with the stored device of a port. known is true if they are equal, or if d is nil and
+// knows compares d with the stored device of a port. isKnown is true if they are equal, or if d is nil and
 // no device is stored. concerned is true if the change can affect megaflows in the kernel. A device that is
 // an uplink without a table does not affect them, because only tunnel templates refer to it.
-func (o *offloads) knows(number uint32, d *OffloadDevice) (known, concerned bool) {
+func (o *offloads) knows(number uint32, d *OffloadDevice) (isKnown, concerned bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	former, has := o.devices[number]
