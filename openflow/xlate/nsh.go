@@ -87,16 +87,4 @@ func (x *xlate) popNSH(packetTypeBehind uint32) {
 
 // decNSHTTL decrements the TTL of the NSH. It returns false if the TTL has expired, which ends the
 // action list.
-func (x *xlate) decNSHTTL() bool {
-	if !openflow.NeedNSH.Met(x) {
-		return true
-	}
-	ttl := openflow.WholeField(openflow.FNSHTTL)
-	v := x.read(ttl)
-	if v[1] <= 1 {
-		x.ttlExpired()
-		return false
-	}
-	x.set(ttl, openflow.Value64(v[1]-1), ttl.Ones())
-	return true
-}
+func (x *xlate) decNSHTTL() bool { return x.decHeaderTTL(openflow.NeedNSH, openflow.FNSHTTL) }

@@ -137,11 +137,15 @@ func (x *xlate) hideTags() {
 
 // decMPLSTTL decrements the TTL of the label stack entry. It returns false if the TTL has expired,
 // which ends the action list.
-func (x *xlate) decMPLSTTL() bool {
-	if !openflow.NeedMPLS.Met(x) {
+func (x *xlate) decMPLSTTL() bool { return x.decHeaderTTL(openflow.NeedMPLS, openflow.FMPLSTTL) }
+
+// decHeaderTTL decrements the TTL in field id of a header other than IP. A frame without the header,
+// which lacks the prerequisite, stays as it is. The result is false if the TTL has expired.
+func (x *xlate) decHeaderTTL(prerequisite openflow.Prereq, id openflow.FieldID) bool {
+	if !prerequisite.Met(x) {
 		return true
 	}
-	ttl := openflow.WholeField(openflow.FMPLSTTL)
+	ttl := openflow.WholeField(id)
 	v := x.read(ttl)
 	if v[1] <= 1 {
 		x.ttlExpired()
