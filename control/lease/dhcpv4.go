@@ -8,6 +8,8 @@ import (
 	"slices"
 	"time"
 
+	"weft/packet"
+
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/insomniacslk/dhcp/iana"
 )
@@ -204,10 +206,10 @@ func (p *Port) settings(m, r *dhcpv4.DHCPv4, yiaddr netip.Addr) {
 	}
 	most := leastMessage
 	if size, err := m.MaxMessageSize(); err == nil {
-		most = min(max(int(size), leastMessage), MaxRequest-ethernetBytes)
+		most = min(max(int(size), leastMessage), MaxRequest-packet.EthernetLen)
 	}
 	for _, code := range []uint8{optClasslessMicrosoft, dhcpv4.OptionHostName.Code(), dhcpv4.OptionDomainName.Code(), dhcpv4.OptionClasslessStaticRoute.Code()} {
-		if ipv4Bytes+udpBytes+len(r.ToBytes()) <= most {
+		if packet.IPv4Len+packet.UDPLen+len(r.ToBytes()) <= most {
 			return
 		}
 		r.DeleteOption(dhcpv4.GenericOptionCode(code))

@@ -12,7 +12,6 @@ import (
 )
 
 const (
-	ipv6Bytes    = 40
 	serverPort6  = 547
 	clientPort6  = 546
 	ndHopLimit   = 255 // RFC 4861 section 6.1.1
@@ -38,21 +37,21 @@ const (
 // ipv6 answers a router solicitation or a message of DHCPv6. It ignores messages with extension
 // headers, because hosts send neither kind with one.
 func (p *Port) ipv6(frame []byte) ([]byte, Result) {
-	if len(frame) < ethernetBytes+ipv6Bytes || len(frame) > MaxRequest {
+	if len(frame) < packet.EthernetLen+packet.IPv6Len || len(frame) > MaxRequest {
 		return nil, Ignored
 	}
-	header := frame[ethernetBytes:]
+	header := frame[packet.EthernetLen:]
 	n := int(binary.BigEndian.Uint16(header[4:]))
 	src := netip.AddrFrom16([16]byte(header[8:]))
-	if header[0]>>4 != 6 || n > len(header)-ipv6Bytes {
+	if header[0]>>4 != 6 || n > len(header)-packet.IPv6Len {
 		return nil, Ignored
 	}
-	switch body := header[ipv6Bytes:][:n]; {
+	switch body := header[packet.IPv6Len:][:n]; {
 	case header[6] == packet.ProtoICMPv6 && header[7] == ndHopLimit && n > 0 && body[0] == solicitation:
 		return p.advertise(src, body)
-	case header[6] == packet.ProtoUDP && n >= udpBytes && src.IsLinkLocalUnicast() && binary.BigEndian.Uint16(body) == clientPort6 && binary.BigEndian.Uint16(body[2:]) == serverPort6:
-		if length := int(binary.BigEndian.Uint16(body[4:])); length >= udpBytes && length <= n {
-			return p.dhcpv6(src, body[udpBytes:length])
+	case header[6] == packet.ProtoUDP && n >= packet.UDPLen && src.IsLinkLocalUnicast() && binary.BigEndian.Uint16(body) == clientPort6 && binary.BigEndian.Uint16(body[2:]) == serverPort6:
+		if length := int(binary.BigEndian.Uint16(body[4:])); length >= packet.UDPLen && length <= n {
+			return p.dhcpv6(src, body[packet.UDPLen:length])
 		}
 	}
 	return nil, Ignored
@@ -111,26 +110,15 @@ func (n *Network) linkLocal() netip.Addr {
 
 // datagram6 returns a frame from the host's DHCPv6 server to a client.
 func (n *Network) datagram6(ethDst [6]byte, dst netip.Addr, payload []byte) []byte {
-	udp := make([]byte, udpBytes, udpBytes+len(payload))
-	binary.BigEndian.PutUint16(udp, serverPort6)
-	binary.BigEndian.PutUint16(udp[2:], clientPort6)
-	binary.BigEndian.PutUint16(udp[4:], uint16(udpBytes+len(payload)))
-	udp = append(udp, payload...)
 	from, to := n.linkLocal().As16(), dst.As16()
-	sum := ^packet.AddSums(packet.Sum(udp), packet.SumIPv6(from[:], to[:], packet.ProtoUDP, len(udp)))
-	if sum == 0 { // 0 is forbidden (RFC 8200 section 8.1)
-		sum = 0xffff
-	}
-	binary.BigEndian.PutUint16(udp[6:], sum)
-	return n.packet6(ethDst, dst, packet.ProtoUDP, answerTTL, udp)
+	pseudo := packet.SumIPv6(from[:], to[:], packet.ProtoUDP, packet.UDPLen+len(payload))
+	return n.packet6(ethDst, dst, packet.ProtoUDP, answerTTL, udpDatagram(serverPort6, clientPort6, pseudo, payload))
 }
 
+// packet6 returns a frame with an IPv6 packet from the host's link-local address.
 func (n *Network) packet6(ethDst [6]byte, dst netip.Addr, proto, hopLimit uint8, body []byte) []byte {
-	b := make([]byte, ethernetBytes+ipv6Bytes, ethernetBytes+ipv6Bytes+len(body))
-	copy(b, ethDst[:])
-	copy(b[6:], n.ServiceMAC[:])
-	binary.BigEndian.PutUint16(b[12:], packet.EtherTypeIPv6)
-	header := b[ethernetBytes:]
+	b := n.ethernet(ethDst, packet.EtherTypeIPv6, packet.IPv6Len, len(body))
+	header := b[packet.EthernetLen:]
 	header[0] = 0x60
 	binary.BigEndian.PutUint16(header[4:], uint16(len(body)))
 	header[6], header[7] = proto, hopLimit

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"weft/packet"
+
 	"github.com/google/gopacket"
 	"github.com/google/gopacket/layers"
 	"github.com/insomniacslk/dhcp/dhcpv6"
@@ -79,7 +81,7 @@ func answer6(t testing.TB, frame []byte) (ip *layers.IPv6, icmp ndp.Message, dhc
 	}
 	again := gopacket.NewSerializeBuffer()
 	err = gopacket.SerializeLayers(again, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, eth, ip, udp, gopacket.Payload(udp.Payload))
-	if err != nil || !sameDatagram(again.Bytes(), frame, ethernetBytes+ipv6Bytes+6) {
+	if err != nil || !sameDatagram(again.Bytes(), frame, packet.EthernetLen+packet.IPv6Len+6) {
 		t.Errorf("lengths or checksums are wrong (%v):\n%x", err, frame)
 	}
 	if dhcp, err = dhcpv6.MessageFromBytes(udp.Payload); err != nil {

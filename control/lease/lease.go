@@ -74,7 +74,7 @@ const MaxRequest = 1514
 
 // Answer returns the frame that answers a frame of the port's guest; nil: no answer.
 func Answer(p *Port, frame []byte) (answer []byte, result Result) {
-	if p == nil || p.Network == nil || len(frame) < ethernetBytes {
+	if p == nil || p.Network == nil || len(frame) < packet.EthernetLen {
 		return nil, Ignored
 	}
 	if binary.BigEndian.Uint16(frame[12:]) == packet.EtherTypeIPv6 {

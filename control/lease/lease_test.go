@@ -17,6 +17,7 @@ import (
 	"github.com/insomniacslk/dhcp/rfc1035label"
 
 	"weft/control/limits"
+	"weft/packet"
 )
 
 var (
@@ -103,7 +104,7 @@ func answerOf(t testing.TB, frame []byte) (eth *layers.Ethernet, ip *layers.IPv4
 	}
 	again := gopacket.NewSerializeBuffer()
 	err := gopacket.SerializeLayers(again, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, eth, ip, udp, gopacket.Payload(udp.Payload))
-	if err != nil || !sameDatagram(again.Bytes(), frame, ethernetBytes+ipv4Bytes+6) {
+	if err != nil || !sameDatagram(again.Bytes(), frame, packet.EthernetLen+packet.IPv4Len+6) {
 		t.Errorf("lengths or checksums are wrong (%v):\n%x, expected\n%x", err, frame, again.Bytes())
 	}
 	m, err = dhcpv4.FromBytes(udp.Payload)
@@ -223,8 +224,8 @@ func TestLongAnswers(t *testing.T) {
 				got += " " + o.name
 			}
 		}
-		if got != " "+want || len(frame)-ethernetBytes > max(int(size), leastMessage) {
-			t.Errorf("client that takes %d bytes: %d bytes with%s", size, len(frame)-ethernetBytes, got)
+		if got != " "+want || len(frame)-packet.EthernetLen > max(int(size), leastMessage) {
+			t.Errorf("client that takes %d bytes: %d bytes with%s", size, len(frame)-packet.EthernetLen, got)
 		}
 	}
 }
