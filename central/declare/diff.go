@@ -87,23 +87,21 @@ func (f *Fleet) Diff(file *File, prune bool) (*Diff, error) {
 	if err := after.checkUnique(); err != nil {
 		return nil, err
 	}
+	names := func(old bool) *Fleet { // the objects that an object of this state names
+		if old {
+			return f
+		}
+		return after
+	}
 	d := &Diff{}
 	d.add(nets.pairs("net", func(n *wire.Net, _ bool) []word { v := NetOf(n); return v.words() }))
 	d.add(groups.pairs("group", func(g *wire.Group, old bool) []word {
-		names := after
-		if old {
-			names = f
-		}
-		v := names.GroupOf(g)
+		v := names(old).GroupOf(g)
 		return v.words()
 	}))
 	d.add(hosts.pairs("host", func(h *wire.Host, _ bool) []word { v := HostOf(h); return v.words() }))
 	d.add(ports.pairs("port", func(p *wire.Port, old bool) []word {
-		names := after
-		if old {
-			names = f
-		}
-		v := names.PortOf(p)
+		v := names(old).PortOf(p)
 		return v.words()
 	}))
 	return d, nil

@@ -24,17 +24,12 @@ type addressed struct {
 
 func newAddressed(t *testing.T) *addressed {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("end-to-end tests need root")
-	}
+	s := emptySite(t)
+	l := s.lab
 	installed, err := exec.LookPath("dhclient")
 	if err != nil {
 		t.Fatal("dhclient is missing; scripts/setup installs it")
 	}
-	l := lab.New(t)
-	t.Cleanup(l.Close)
-	s := &site{Fleet: l.NewFleet(underlayMTU), t: t, lab: l, guests: map[string]*lab.FleetGuest{}}
-	s.AddCentral("a")
 	a := &addressed{site: s, dir: l.Dir, dhclient: filepath.Join(l.Dir, "dhclient")}
 	binary, err := os.ReadFile(installed)
 	if err == nil {

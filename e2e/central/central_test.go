@@ -46,9 +46,8 @@ type site struct {
 	later  string // directory of programs of a later version
 }
 
-// newSite starts a fleet and declares its networks and ports. The third central joins
-// later.
-func newSite(t *testing.T) *site {
+// emptySite starts a fleet of one central, without hosts.
+func emptySite(t *testing.T) *site {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("end-to-end tests need root")
@@ -57,6 +56,14 @@ func newSite(t *testing.T) *site {
 	t.Cleanup(l.Close)
 	s := &site{Fleet: l.NewFleet(underlayMTU), t: t, lab: l, guests: map[string]*lab.FleetGuest{}}
 	s.AddCentral("a")
+	return s
+}
+
+// newSite starts a fleet and declares its networks and ports. The third central joins
+// later.
+func newSite(t *testing.T) *site {
+	t.Helper()
+	s := emptySite(t)
 	var list []*lab.FleetGuest
 	for i := range hosts {
 		list = append(list, s.guest("b", i+1, 0), s.guest("r", i+1, 0))

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -18,13 +17,7 @@ import (
 // groupSite is two hosts with two guests each: a1 and a2 on h1, b1 and b2 on h2.
 func groupSite(t *testing.T) *site {
 	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("end-to-end tests need root")
-	}
-	l := lab.New(t)
-	t.Cleanup(l.Close)
-	s := &site{Fleet: l.NewFleet(underlayMTU), t: t, lab: l, guests: map[string]*lab.FleetGuest{}}
-	s.AddCentral("a")
+	s := emptySite(t)
 	var list []*lab.FleetGuest
 	for i, name := range []string{"a1", "a2", "b1", "b2"} {
 		g := s.Guest(name, "blue", fmt.Sprintf("02:00:00:00:00:%02x", i+1), fmt.Sprintf("10.0.0.%d", i+1))
