@@ -43,38 +43,9 @@ func (g *Group) Text() string { return text(g.words()) }
 func (f *Fleet) GroupOf(g *wire.Group) Group {
 	group := Group{Name: g.GetName(), ID: g.GetId(), Rules: []string{}}
 	for _, r := range g.GetRules() {
-		group.Rules = append(group.Rules, f.ruleText(r))
+		group.Rules = append(group.Rules, r.Text(f.Groups.name))
 	}
 	return group
-}
-
-func (f *Fleet) ruleText(r *wire.GroupRule) string {
-	words, end := []string{"in", wire.ProtocolName(r.GetProtocol())}, "from"
-	if r.GetOut() {
-		words[0], end = "out", "to"
-	}
-	var ports []string
-	for _, p := range r.GetPorts() {
-		text := strconv.Itoa(int(p.GetFirst()))
-		if p.GetLast() != p.GetFirst() {
-			text += "-" + strconv.Itoa(int(p.GetLast()))
-		}
-		ports = append(ports, text)
-	}
-	if len(ports) > 0 {
-		words = append(words, strings.Join(ports, ","))
-	}
-	if r.IcmpType != nil {
-		words = append(words, strconv.Itoa(int(r.GetIcmpType())))
-	}
-	switch {
-	case r.GetGroup() != "":
-		words = append(words, end, "group", f.Groups.name(r.GetGroup()))
-	case len(r.GetPrefix()) > 0:
-		a, _ := netip.AddrFromSlice(r.GetPrefix())
-		words = append(words, end, netip.PrefixFrom(a, int(r.GetPrefixBits())).String())
-	}
-	return strings.Join(words, " ")
 }
 
 const ruleForm = `expected in|out PROTOCOL [PORTS|TYPE] [from|to PREFIX|group NAME], as in "in tcp 80,8000-8099 from 10.0.0.0/8"`
@@ -240,7 +211,7 @@ func (f *Fleet) SetGroup(g *wire.Group, created bool, words []string) error {
 			for _, r := range gone {
 				i := index(r)
 				if i < 0 {
-					return errorf("remove=: group %s has no rule %s; weft secgroup show %s prints its rules", g.Name, quoted(f.ruleText(r)), g.Name)
+					return errorf("remove=: group %s has no rule %s; weft secgroup show %s prints its rules", g.Name, quoted(r.Text(f.Groups.name)), g.Name)
 				}
 				g.Rules = slices.Delete(slices.Clone(g.Rules), i, i+1)
 			}

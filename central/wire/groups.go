@@ -3,8 +3,10 @@
 package wire
 
 import (
+	"net/netip"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Protocols of IP that have ports or ICMP types in a GroupRule (IANA, "Protocol Numbers").
@@ -45,4 +47,35 @@ func ParseProtocol(text string) (protocol uint32, ok bool) {
 	}
 	n, err := strconv.ParseUint(text, 10, 8)
 	return uint32(n), err == nil && n > 0
+}
+
+// Text returns the rule in the words in which people declare it. groupName returns the name of the group
+// with an id.
+func (r *GroupRule) Text(groupName func(id string) string) string {
+	words, end := []string{"in", ProtocolName(r.GetProtocol())}, "from"
+	if r.GetOut() {
+		words[0], end = "out", "to"
+	}
+	var ports []string
+	for _, p := range r.GetPorts() {
+		text := strconv.Itoa(int(p.GetFirst()))
+		if p.GetLast() != p.GetFirst() {
+			text += "-" + strconv.Itoa(int(p.GetLast()))
+		}
+		ports = append(ports, text)
+	}
+	if len(ports) > 0 {
+		words = append(words, strings.Join(ports, ","))
+	}
+	if r.IcmpType != nil {
+		words = append(words, strconv.Itoa(int(r.GetIcmpType())))
+	}
+	switch {
+	case r.GetGroup() != "":
+		words = append(words, end, "group", groupName(r.GetGroup()))
+	case len(r.GetPrefix()) > 0:
+		a, _ := netip.AddrFromSlice(r.GetPrefix())
+		words = append(words, end, netip.PrefixFrom(a, int(r.GetPrefixBits())).String())
+	}
+	return strings.Join(words, " ")
 }

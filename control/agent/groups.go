@@ -3,10 +3,7 @@
 package agent
 
 import (
-	"fmt"
 	"net/netip"
-	"strconv"
-	"strings"
 
 	"weft/central/wire"
 )
@@ -25,50 +22,14 @@ type GroupRule struct {
 	ICMPType int          // of the first packet; -1: any
 	Prefix   netip.Prefix // address of the other end; invalid: any
 	Group    string       // id of a group of the other end; "": any
+	// Text is the rule in the words in which people declare it, but with the id of a group.
+	Text string
 	// Never is true for a rule that this version does not understand. It allows nothing.
 	Never bool
 }
 
 // PortRange is the ports from First to Last.
 type PortRange struct{ First, Last uint16 }
-
-// Text returns the rule in the words in which people declare it, with the name of its group in front.
-// If the rule requires that the other end of the connection is in a group (r.Group), the text has the
-// id of that group.
-func (r *GroupRule) Text(group string) string {
-	words := []string{group + ":", "in", wire.ProtocolName(uint32(r.Protocol))}
-	if r.Out {
-		words[1] = "out"
-	}
-	var ports []string
-	for _, p := range r.Ports {
-		ports = append(ports, p.String())
-	}
-	if len(ports) > 0 {
-		words = append(words, strings.Join(ports, ","))
-	}
-	if r.ICMPType >= 0 {
-		words = append(words, strconv.Itoa(r.ICMPType))
-	}
-	direction := "from"
-	if r.Out {
-		direction = "to"
-	}
-	switch {
-	case r.Prefix.IsValid():
-		words = append(words, direction, r.Prefix.String())
-	case r.Group != "":
-		words = append(words, direction, "group", r.Group)
-	}
-	return strings.Join(words, " ")
-}
-
-func (p PortRange) String() string {
-	if p.First == p.Last {
-		return strconv.Itoa(int(p.First))
-	}
-	return fmt.Sprintf("%d-%d", p.First, p.Last)
-}
 
 func groupsOf(list []*wire.Group) []Group {
 	var groups []Group
@@ -86,6 +47,7 @@ func groupsOf(list []*wire.Group) []Group {
 // meant to allow less than its other fields say, so it allows nothing.
 func groupRuleOf(r *wire.GroupRule) GroupRule {
 	rule := GroupRule{Out: r.GetOut(), Protocol: uint8(r.GetProtocol()), ICMPType: -1, Group: r.GetGroup(),
+		Text:  r.Text(func(id string) string { return id }),
 		Never: len(r.ProtoReflect().GetUnknown()) > 0 || r.GetProtocol() > 255}
 	for _, p := range r.GetPorts() {
 		rule.Ports = append(rule.Ports, PortRange{uint16(p.GetFirst()), uint16(p.GetLast())})

@@ -48,7 +48,7 @@ func (f *Switch) policy(groups []agent.Group) *xlate.Policy {
 			if r.Never {
 				continue
 			}
-			rule := xlate.PolicyRule{Sent: r.Out, Protocol: r.Protocol, ICMPType: r.ICMPType, Prefix: r.Prefix, Group: r.Group, Name: r.Text(g.Name)}
+			rule := xlate.PolicyRule{Sent: r.Out, Protocol: r.Protocol, ICMPType: r.ICMPType, Prefix: r.Prefix, Group: r.Group, Name: g.Name + ": " + r.Text}
 			for _, ports := range r.Ports {
 				rule.Ports = append(rule.Ports, xlate.PortRange{First: ports.First, Last: ports.Last})
 			}
