@@ -119,7 +119,8 @@ func (d *Declaration) groups(p *wire.Port) (list []agent.Group) {
 	for _, id := range p.Groups {
 		g := agent.Group{ID: id, Name: d.Groups[id].GetName()}
 		for _, r := range d.Groups[id].GetRules() {
-			g.Rules = append(g.Rules, agent.GroupRule{Protocol: uint8(r.Protocol), ICMPType: -1, Group: r.Group})
+			g.Rules = append(g.Rules, agent.GroupRule{Protocol: uint8(r.Protocol), ICMPType: -1, Group: r.Group,
+				Text: "in " + wire.ProtocolName(r.Protocol) + " from group " + r.Group})
 		}
 		list = append(list, g)
 	}
