@@ -54,17 +54,20 @@ type Stage struct {
 	Serial uint64
 }
 
-// Lease is one direction of an established TCP or UDP connection over IPv4.
+// Lease is one direction of an established TCP or UDP connection.
 type Lease struct {
 	Ref   Ref
 	Dir   uint8
 	Proto uint8
 	// Scope distinguishes equal tuples of different networks at a port: it is the VNI or the VLAN tag.
-	Scope         uint32
-	Addresses     uint64 // source<<32 | destination
+	Scope uint32
+	IPv6  bool // the version of Addresses and NewAddresses
+	// Addresses has the source and the destination: two words each for IPv6, and source<<32 | destination in
+	// the first word for IPv4.
+	Addresses     [4]uint64
 	Ports         uint32 // source<<16 | destination
 	Translates    bool   // the frames get NewAddresses and NewPorts
-	NewAddresses  uint64
+	NewAddresses  [4]uint64
 	NewPorts      uint32
 	First, Second Stage // megaflows before and after tracking; equal if one megaflow does both
 }
@@ -114,7 +117,7 @@ func (t *Table) RemoveKernel(number uint32) {
 func (tr *Tracker) Lend(i int, kernel uint32, l Lease) {
 	i %= packet.BatchSize
 	t, n, g, dir, s := tr.Table, tr.numbers[i], tr.generations[i], tr.dirs[i]&1, tr.lent.Load()
-	if s == nil || n >= uint32(len(s.places)) || tr.probes[i].ipv6() {
+	if s == nil || n >= uint32(len(s.places)) {
 		return
 	}
 	t.lock()
@@ -125,10 +128,20 @@ func (tr *Tracker) Lend(i int, kernel uint32, l Lease) {
 	}
 	s.take(n, dir)
 	l.Ref, l.Dir, l.Proto = Ref{n, g}, dir, c.tuples[dir].proto()
-	l.Addresses, l.Ports = c.tuples[dir].a, uint32(c.tuples[dir].b>>32)
+	l.IPv6, l.Ports = c.tuples[dir].ipv6(), uint32(c.tuples[dir].b>>32)
 	if l.Translates = l.Translates && c.flags&connTranslated != 0; l.Translates {
-		other := c.tuples[1-dir]
-		l.NewAddresses, l.NewPorts = bits.RotateLeft64(other.a, 32), bits.RotateLeft32(uint32(other.b>>32), 16)
+		l.NewPorts = bits.RotateLeft32(uint32(c.tuples[1-dir].b>>32), 16)
+	}
+	if l.IPv6 {
+		l.Addresses = t.longOf(n, dir)
+	} else {
+		l.Addresses[0] = c.tuples[dir].a
+	}
+	if l.Translates && l.IPv6 {
+		other := t.longOf(n, 1-dir)
+		l.NewAddresses = [4]uint64{other[2], other[3], other[0], other[1]}
+	} else if l.Translates {
+		l.NewAddresses[0] = bits.RotateLeft64(c.tuples[1-dir].a, 32)
 	}
 	if l.Proto == packet.ProtoTCP {
 		if !t.lockConn(c, g) {

@@ -3,10 +3,12 @@
 package datapath
 
 import (
+	"encoding/binary"
 	"testing"
 
 	"weft/conntrack"
 	"weft/flowtable"
+	"weft/packet"
 	"weft/port"
 	"weft/port/porttest"
 )
@@ -144,8 +146,8 @@ func TestLendTCP(t *testing.T) {
 			r.open()
 			l := *r.rx.leases[0]
 			l.Ref = conntrack.Ref{}
-			want := conntrack.Lease{Proto: 6, Addresses: uint64(inside)<<32 | uint64(outside), Ports: 1<<16 | 2, Translates: true,
-				NewAddresses: lentTranslation<<32 | uint64(outside), NewPorts: 1<<16 | 2, First: conntrack.Stage{Slot: 0, Serial: 7}, Second: conntrack.Stage{Slot: 3, Serial: 7}}
+			want := conntrack.Lease{Proto: 6, Addresses: [4]uint64{uint64(inside)<<32 | uint64(outside)}, Ports: 1<<16 | 2, Translates: true,
+				NewAddresses: [4]uint64{lentTranslation<<32 | uint64(outside)}, NewPorts: 1<<16 | 2, First: conntrack.Stage{Slot: 0, Serial: 7}, Second: conntrack.Stage{Slot: 3, Serial: 7}}
 			if l != want {
 				t.Errorf("%+v, want %+v", l, want)
 			}
@@ -164,6 +166,41 @@ func TestLendTCP(t *testing.T) {
 			r.lent(0)
 		})
 	}
+}
+
+// A connection over IPv6 is lent with its addresses and those of its translation, in both directions.
+func TestLendIPv6(t *testing.T) {
+	r := newLender(t)
+	inside, outside, translation := [2]uint64{0xfd00 << 48, 1}, [2]uint64{0xfd00 << 48, 2}, [2]uint64{0xfd00 << 48, 3}
+	snat := flowtable.CTRequest{Zone: 5, Bits: flowtable.CTCommit | flowtable.CTNAT | flowtable.CTNATSrc | flowtable.CTRange | flowtable.CTIPv6, Lo: translation, Hi: translation}
+	const est, fresh = conntrack.Tracked | conntrack.Established, conntrack.Tracked | conntrack.New
+	r.command(AppendCommand(nil, CmdRemove, 2, nil))
+	r.megaflow(2, 1, 9, est|conntrack.New, fresh, append(snat.AppendTo(nil), output(2))...)
+	out, back := udp6(inside, outside, 1, 2), udp6(outside, translation, 2, 1)
+	for range 3 {
+		r.receive(1, out)
+		r.receive(2, back)
+	}
+	r.lent(1)
+	l := *r.rx.leases[0]
+	l.Ref = conntrack.Ref{}
+	want := conntrack.Lease{Proto: 17, IPv6: true, Addresses: [4]uint64{inside[0], inside[1], outside[0], outside[1]}, Ports: 1<<16 | 2, Translates: true,
+		NewAddresses: [4]uint64{translation[0], translation[1], outside[0], outside[1]}, NewPorts: 1<<16 | 2, First: conntrack.Stage{Slot: 0, Serial: 7}, Second: conntrack.Stage{Slot: 3, Serial: 7}}
+	if l != want {
+		t.Errorf("%+v, want %+v", l, want)
+	}
+}
+
+// udp6 returns a datagram over IPv6.
+func udp6(src, dst [2]uint64, sport, dport uint16) []byte {
+	f := append(make([]byte, 12), 0x86, 0xdd, 0x60, 0, 0, 0, 0, 18, packet.ProtoUDP, 64)
+	for _, word := range []uint64{src[0], src[1], dst[0], dst[1]} {
+		f = binary.BigEndian.AppendUint64(f, word)
+	}
+	f = binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(f, sport), dport)
+	f = append(f, 0, 18, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+	packet.UDP(f[54:]).SetChecksum(^packet.AddSums(packet.Sum(f[22:]), packet.ProtoUDP+18)) // the pseudo header has protocol and length, too
+	return f
 }
 
 // A connection stays alive while the kernel forwards its frames. Without frames, the worker takes it back,

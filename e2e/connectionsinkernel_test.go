@@ -15,11 +15,16 @@ import (
 	"weft/e2e/lab"
 )
 
-// natIP is the address to which the test's flows translate guestIP.
-const natIP = "10.0.0.100"
+// natIP and natIPv6 are the addresses to which the test's flows translate guestIP and guestIPv6.
+const (
+	natIP      = "10.0.0.100"
+	natIPv6    = "fd00::100"
+	guestIPv6  = "fd00::1"
+	remoteIPv6 = "fd00::2"
+)
 
-// An established TCP connection runs in the kernel, translated and through a VXLAN tunnel, in both
-// directions. It survives the deaths of control and engine. Its end goes through the worker.
+// Established TCP connections over IPv4 and IPv6 run in the kernel, translated and through a VXLAN tunnel, in
+// both directions. They survive the deaths of control and engine. Their end goes through the worker.
 func TestConnectionsInTheKernel(t *testing.T) {
 	t.Parallel()
 	h, _, a, remote := linuxTunnel(t)
@@ -27,26 +32,38 @@ func TestConnectionsInTheKernel(t *testing.T) {
 	d.Weft("add-port", "p0", "type=device", "offload=on")
 	d.Weft("add-port", "overlay", "type=vxlan", fmt.Sprint("vni=", siteVNI), "remote="+peerIP)
 	d.Weft("add-port", "up", "type=uplink", "dev=u0", "offload=on")
-	for _, flow := range []string{
-		"actions=normal",
-		"priority=40000,tcp,actions=ct(table=1,zone=5,nat)",
-		"table=1,in_port=p0,tcp,ct_state=+new,actions=ct(commit,zone=5,nat(src=" + natIP + ")),output:overlay",
-		"table=1,in_port=p0,tcp,ct_state=+est,actions=output:overlay",
-		"table=1,in_port=overlay,tcp,ct_state=+est,actions=output:p0",
-	} {
-		d.Weft("add-flow", flow)
+	d.Weft("add-flow", "actions=normal")
+	a.EnableIPv6()
+	remote.EnableIPv6()
+	a.Run("ip", "address", "add", guestIPv6+"/64", "dev", "eth0", "nodad")
+	remote.Run("ip", "address", "add", remoteIPv6+"/64", "dev", "eth0", "nodad")
+	for protocol, nat := range map[string]string{"tcp": natIP, "tcp6": natIPv6} {
+		for _, flow := range []string{
+			"priority=40000," + protocol + ",actions=ct(table=1,zone=5,nat)",
+			"table=1,in_port=p0," + protocol + ",ct_state=+new,actions=ct(commit,zone=5,nat(src=" + nat + ")),output:overlay",
+			"table=1,in_port=p0," + protocol + ",ct_state=+est,actions=output:overlay",
+			"table=1,in_port=overlay," + protocol + ",ct_state=+est,actions=output:p0",
+		} {
+			d.Weft("add-flow", flow)
+		}
+		remote.Run("ip", "neighbour", "replace", nat, "lladdr", macOf(t, a, "eth0"), "dev", "eth0", "nud", "permanent")
 	}
-	remote.Run("ip", "neighbour", "replace", natIP, "lladdr", macOf(t, a, "eth0"), "dev", "eth0", "nud", "permanent")
 	reach(t, a, remoteIP)
+	reach(t, a, remoteIPv6)
 
 	serve(t, remote, remoteIP, 8080)
-	c := call(t, a, remoteIP, 8080)
+	serve(t, remote, remoteIPv6, 8080)
+	c, c6 := call(t, a, remoteIP, 8080), call(t, a, remoteIPv6, 8080)
 	if from := c.line(); from != natIP+"\n" {
 		t.Errorf("the server sees %q", from)
 	}
+	if from := c6.line(); from != natIPv6+"\n" {
+		t.Errorf("the server sees %q", from)
+	}
 	c.enterKernel(d)
+	c6.enterKernel(d)
 	for _, port := range []string{"p0", "up"} {
-		if detail := portOf(t, d, port).Reason; !strings.Contains(detail, "with 1 connections") {
+		if detail := portOf(t, d, port).Reason; !strings.Contains(detail, "with 2 connections") {
 			t.Errorf("%s: %s", port, detail)
 		}
 	}
@@ -67,16 +84,20 @@ func TestConnectionsInTheKernel(t *testing.T) {
 		}
 		return nil
 	})
+	both := func(exchange func(*echoing)) { exchange(c); exchange(c6) }
+	some := func(c *echoing) { c.exchange(30) }
 	d.Control().Kill()
-	c.exchange(30)
+	both(some)
 	d.Start()
-	c.exchange(30)
-	c.enterKernel(d)
+	both(some)
+	both(func(c *echoing) { c.enterKernel(d) })
 	d.KillEngine()
-	c.exchange(30)
-	c.enterKernel(d)
+	both(some)
+	both(func(c *echoing) { c.enterKernel(d) })
 
 	stream50M(t, a, remote, remoteIP)
+	stream50M(t, a, remote, remoteIPv6)
+	c6.exchange(1)
 	c.exchange(1)
 	if err := c.CloseWrite(); err != nil {
 		t.Fatal(err)
@@ -110,7 +131,7 @@ func call(t *testing.T, from *lab.Host, address string, port int) *echoing {
 	c := &echoing{t: t}
 	eventually(t, func() error {
 		return from.Do(func() error {
-			conn, err := net.DialTCP("tcp4", nil, &net.TCPAddr{IP: net.ParseIP(address), Port: port})
+			conn, err := net.DialTCP("tcp", nil, &net.TCPAddr{IP: net.ParseIP(address), Port: port})
 			c.TCPConn = conn
 			return err
 		})

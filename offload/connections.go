@@ -42,17 +42,17 @@ type entry [entryWords]atomic.Uint64
 
 // Words of an entry. The engine writes them. The filter writes only entrySeen, which it sets to 1.
 const (
-	entryToken     = iota
-	entryAddresses // source<<32 | destination
-	entryEnds      // see endsOf
-	entrySlots     // slot of the first stage | slot of the second stage<<32
-	entryFirst     // serial of the first stage
-	entrySecond
-	entryNewAddresses
-	entryNewPorts // translates<<32 | new ports
-	entrySeen     // 1: the kernel has forwarded a frame since the last call of NextLease
-	entryRef      // number of the connection<<32 | generation
-	entryDir      // direction | idle<<8
+	entryToken        = iota
+	entryAddresses               // Lease.Addresses, 4 words
+	entryEnds         = iota + 3 // see endsOf
+	entrySlots                   // slot of the first stage | slot of the second stage<<32
+	entryFirst                   // serial of the first stage
+	entrySecond                  // serial of the second stage
+	entryNewAddresses            // Lease.NewAddresses, 4 words
+	entryNewPorts     = iota + 6 // translates<<32 | new ports
+	entrySeen                    // 1: the kernel has forwarded a frame since the last call of NextLease
+	entryRef                     // number of the connection<<32 | generation
+	entryDir                     // direction | idle<<8
 	_
 	entryWords
 )
@@ -60,20 +60,35 @@ const (
 const (
 	translates = 1 << 32 // in entryNewPorts
 	idleShift  = 8       // in entryDir
+	overIPv6   = 1 << 7  // in entryEnds
 	entryBytes = 8 * entryWords
 )
 
-// endsOf returns the word entryEnds of a lease: ports 32 | scope 24 | protocol 8. The filter builds the same
-// word from a frame.
+// endsOf returns the word entryEnds of a lease: ports 32 | scope 24 | overIPv6 1 | protocol 7. The filter
+// builds the same word from a frame.
 func endsOf(l *conntrack.Lease) uint64 {
-	return uint64(l.Ports)<<32 | uint64(l.Scope&0xffffff)<<8 | uint64(l.Proto)
+	ends := uint64(l.Ports)<<32 | uint64(l.Scope&0xffffff)<<8 | uint64(l.Proto)
+	if l.IPv6 {
+		ends |= overIPv6
+	}
+	return ends
 }
 
-// bucketOf returns the index of the first entry in the bucket of a tuple. addresses and ends are the words
-// entryAddresses and entryEnds, seed is the seed of the table.
-func bucketOf(addresses, ends, seed uint64) uint32 {
-	hi, lo := bits.Mul64(addresses^seed, ends^connectionSalt)
-	return uint32((hi^lo)>>32) % connectionBuckets * bucketEntries
+// bucketOf returns the index of the first entry in the bucket of a lease. seed is the seed of the table. The
+// filter calculates the same index from a frame.
+func bucketOf(l *conntrack.Lease, seed uint64) uint32 {
+	h := l.Addresses[0]
+	if l.IPv6 {
+		h = fold(h^seed, l.Addresses[1]^seed^connectionSalt)
+		h = fold(h^l.Addresses[2], l.Addresses[3]^seed)
+	}
+	return uint32(fold(h^seed, endsOf(l)^connectionSalt)>>32) % connectionBuckets * bucketEntries
+}
+
+// fold returns what mix calculates: the XOR of both halves of the product.
+func fold(a, b uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	return hi ^ lo
 }
 
 const connectionSalt = 0x2d358dccaa6c78a5
@@ -81,7 +96,7 @@ const connectionSalt = 0x2d358dccaa6c78a5
 // PutLease implements conntrack.Kernel. If the bucket is full, it replaces no entry: the worker takes back
 // the entries that the kernel no longer uses (NextLease).
 func (c *Counts) PutLease(l conntrack.Lease) (place uint32, ok bool) {
-	at := bucketOf(l.Addresses, endsOf(&l), c.memory.seed())
+	at := bucketOf(&l, c.memory.seed())
 	for place = at; place < at+bucketEntries; place++ {
 		e := &c.memory.entries[place]
 		if e[entryToken].Load() != 0 {
@@ -92,11 +107,15 @@ func (c *Counts) PutLease(l conntrack.Lease) (place uint32, ok bool) {
 			newPorts |= translates
 		}
 		for word, v := range [entryWords]uint64{
-			entryAddresses: l.Addresses, entryEnds: endsOf(&l), entrySlots: uint64(l.First.Slot) | uint64(l.Second.Slot)<<32,
-			entryFirst: l.First.Serial, entrySecond: l.Second.Serial, entryNewAddresses: l.NewAddresses, entryNewPorts: newPorts,
+			entryEnds: endsOf(&l), entrySlots: uint64(l.First.Slot) | uint64(l.Second.Slot)<<32,
+			entryFirst: l.First.Serial, entrySecond: l.Second.Serial, entryNewPorts: newPorts,
 			entryRef: uint64(l.Ref.Number)<<32 | uint64(l.Ref.Generation), entryDir: uint64(l.Dir),
 		} {
 			e[word].Store(v)
+		}
+		for i := range l.Addresses {
+			e[entryAddresses+i].Store(l.Addresses[i])
+			e[entryNewAddresses+i].Store(l.NewAddresses[i])
 		}
 		c.token = max(c.token+1, 1)
 		e[entryToken].Store(c.token) // written last; pairs with the filter's first read of the token
@@ -179,13 +198,14 @@ const (
 	stageBytes  = int(stageAction) + actionBytes
 )
 
-// stageWords are the words of a key that may differ from 0 for frames over IPv4 and that the connection's
-// tuple does not determine completely.
+// stageWords are the words of a key that may differ from 0 for frames of TCP and UDP and that the
+// connection's tuple does not determine completely.
 var stageWords = [...]int{flowtable.WPort, flowtable.WEthDst, flowtable.WEthSrc, flowtable.WIP, flowtable.WL4, flowtable.WTunID, flowtable.WTunIPv4}
 
 // connectionBits are the bits of a key that an entry, which is a tuple, determines. No stage compares them.
 var connectionBits = flowtable.Key{flowtable.WPort: 0xffffffff, flowtable.WIP: 0xff << flowtable.ProtoShift,
-	flowtable.WIPv4: ^uint64(0), flowtable.WL4: 0xffffffff << flowtable.TPDstShift}
+	flowtable.WIPv4: ^uint64(0), flowtable.WIPv6Src: ^uint64(0), flowtable.WIPv6Src + 1: ^uint64(0), flowtable.WIPv6Dst: ^uint64(0),
+	flowtable.WIPv6Dst + 1: ^uint64(0), flowtable.WL4: 0xffffffff << flowtable.TPDstShift}
 
 // InstallTracking adds the megaflow in a slot, as Install does, if its actions only track the frames and look
 // them up again. k and mask are its key and mask.
@@ -217,7 +237,7 @@ func (t *Table) installStage(slot uint32, k, mask *flowtable.Key, a action) bool
 		s.mask[0], s.want[0] = 0, 0
 	}
 	for w := range rest {
-		if (w < flowtable.WCT || tracks) && k[w]&rest[w] != 0 { // a frame over IPv4 has 0 here
+		if (w < flowtable.WCT || tracks) && k[w]&rest[w] != 0 { // a frame of TCP or UDP has 0 here
 			return false
 		}
 	}
@@ -242,12 +262,12 @@ func (t *Table) removeStage(slot uint32) {
 
 // Offsets from the frame pointer of what findConnection stores on the stack.
 const (
-	atConnection = atEndKey - 64
+	atConnection = atEndKey - 80 // first word of the addresses, see Lease.Addresses
 	atEnds       = atConnection + 8
 	atSlots      = atConnection + 16 // first and second stage
 	atSerials    = atConnection + 24 // of both stages
-	atNew        = atConnection + 40
-	atNewPorts   = atConnection + 48
+	atNew        = atConnection + 40 // 4 words
+	atNewPorts   = atConnection + 72
 )
 
 // findConnection returns the part of the filter that looks for the connection of a frame that no flow
@@ -257,12 +277,13 @@ func (t *Table) findConnection() asm.Instructions {
 	const ackOnly, flags = 0x10, 0x17 // of FIN, SYN, RST and ACK
 	p := asm.Instructions{
 		asm.LoadMem(asm.R1, asm.RFP, atKey+8*flowtable.WEthDst, asm.DWord).WithSymbol("connection"), asm.And.Imm(asm.R1, 0xffff),
-		asm.JNE.Imm(asm.R1, packet.EtherTypeIPv4, toWorker),
-		asm.LoadMem(asm.R3, asm.RFP, atKey+8*flowtable.WIP, asm.DWord), asm.Mov.Reg(asm.R5, asm.R3), asm.RSh.Imm(asm.R5, flowtable.ProtoShift),
+		asm.Mov.Imm(asm.R4, 0), asm.JEq.Imm(asm.R1, packet.EtherTypeIPv4, "family"),
+		asm.Mov.Imm(asm.R4, overIPv6), asm.JNE.Imm(asm.R1, packet.EtherTypeIPv6, toWorker),
+		asm.LoadMem(asm.R3, asm.RFP, atKey+8*flowtable.WIP, asm.DWord).WithSymbol("family"), asm.Mov.Reg(asm.R5, asm.R3), asm.RSh.Imm(asm.R5, flowtable.ProtoShift),
 		asm.JEq.Imm(asm.R5, packet.ProtoUDP, "tuple"), asm.JNE.Imm(asm.R5, packet.ProtoTCP, toWorker),
 		asm.And.Imm(asm.R3, flags), asm.JNE.Imm(asm.R3, ackOnly, toWorker),
 		asm.LoadMem(asm.R2, asm.RFP, atKey+8*flowtable.WL4, asm.DWord).WithSymbol("tuple"), asm.RSh.Imm(asm.R2, 32), asm.LSh.Imm(asm.R2, 32),
-		asm.Or.Reg(asm.R2, asm.R5),
+		asm.Or.Reg(asm.R2, asm.R5), asm.Or.Reg(asm.R2, asm.R4),
 	}
 	if t.uplink {
 		p = append(p, asm.LoadMem(asm.R1, asm.RFP, atKey+8*flowtable.WTunID, asm.DWord), asm.And.Imm(asm.R1, 0xffffff))
@@ -271,10 +292,10 @@ func (t *Table) findConnection() asm.Instructions {
 	}
 	p = append(p,
 		asm.LSh.Imm(asm.R1, 8), asm.Or.Reg(asm.R2, asm.R1), asm.StoreMem(asm.RFP, atEnds, asm.R2, asm.DWord),
-		asm.LoadMem(asm.R1, asm.RFP, atKey+8*flowtable.WIPv4, asm.DWord), asm.StoreMem(asm.RFP, atConnection, asm.R1, asm.DWord),
-		asm.LoadImm(asm.R3, int64(t.memory.seed()), asm.DWord), asm.Xor.Reg(asm.R1, asm.R3),
-		asm.LoadImm(asm.R3, connectionSalt, asm.DWord), asm.Xor.Reg(asm.R2, asm.R3))
-	p = append(p, mix()...)
+		asm.LoadMem(asm.R1, asm.RFP, atKey+8*flowtable.WIPv4, asm.DWord), asm.LoadMem(asm.R2, asm.RFP, atKey+8*flowtable.WIPv6Src, asm.DWord),
+		asm.Or.Reg(asm.R1, asm.R2), // one of both is 0
+		asm.StoreMem(asm.RFP, atConnection, asm.R1, asm.DWord))
+	p = append(p, hashConnection(t.memory.seed())...)
 	p = append(p,
 		asm.RSh.Imm(asm.R1, 32), asm.And.Imm(asm.R1, connectionBuckets-1), asm.StoreMem(asm.RFP, atIndex, asm.R1, asm.Word),
 		asm.LoadMapPtr(asm.R1, t.connections.FD()),
@@ -287,7 +308,14 @@ func (t *Table) findConnection() asm.Instructions {
 		p = append(p,
 			asm.JEq.Imm(asm.R1, 0, further),
 			asm.LoadMem(asm.R2, asm.R0, 8*entryAddresses, asm.DWord), asm.LoadMem(asm.R3, asm.RFP, atConnection, asm.DWord), asm.JNE.Reg(asm.R2, asm.R3, further),
-			asm.LoadMem(asm.R2, asm.R0, 8*entryEnds, asm.DWord), asm.LoadMem(asm.R3, asm.RFP, atEnds, asm.DWord), asm.JEq.Reg(asm.R2, asm.R3, "entry"),
+			asm.LoadMem(asm.R2, asm.R0, 8*entryEnds, asm.DWord), asm.LoadMem(asm.R3, asm.RFP, atEnds, asm.DWord), asm.JNE.Reg(asm.R2, asm.R3, further))
+		for word := int16(1); word < 4; word++ { // the key has 0 there for IPv4
+			p = append(p,
+				asm.LoadMem(asm.R2, asm.R0, 8*(entryAddresses+word), asm.DWord), asm.LoadMem(asm.R3, asm.RFP, atKey+8*(flowtable.WIPv6Src+word), asm.DWord),
+				asm.JNE.Reg(asm.R2, asm.R3, further))
+		}
+		p = append(p,
+			asm.Ja.Label("entry"),
 			asm.Add.Imm(asm.R0, entryBytes).WithSymbol(further))
 	}
 	p = append(p, asm.Ja.Label(toWorker))
@@ -300,6 +328,23 @@ func (t *Table) findConnection() asm.Instructions {
 		asm.Add.Imm(asm.R0, int32(stageAction)).WithSymbol("one stage"),
 		asm.Ja.Label("hit"),
 	})
+}
+
+// hashConnection makes R1 the hash of a connection, as bucketOf does. R1 is the first word of the addresses,
+// R4 is overIPv6 or 0. hashConnection changes R0 to R5.
+func hashConnection(seed uint64) asm.Instructions {
+	xor := func(r asm.Register, value uint64) asm.Instructions {
+		return asm.Instructions{asm.LoadImm(asm.R3, int64(value), asm.DWord), asm.Xor.Reg(r, asm.R3)}
+	}
+	word := func(r asm.Register, w int16) asm.Instructions {
+		return asm.Instructions{asm.LoadMem(r, asm.RFP, atKey+8*w, asm.DWord)}
+	}
+	return slices.Concat(
+		asm.Instructions{asm.JEq.Imm(asm.R4, 0, "hash")},
+		xor(asm.R1, seed), word(asm.R2, flowtable.WIPv6Src+1), xor(asm.R2, seed^connectionSalt), mix(),
+		word(asm.R2, flowtable.WIPv6Dst), asm.Instructions{asm.Xor.Reg(asm.R1, asm.R2)}, word(asm.R2, flowtable.WIPv6Dst+1), xor(asm.R2, seed), mix(),
+		asm.Instructions{asm.LoadMem(asm.R2, asm.RFP, atEnds, asm.DWord).WithSymbol("hash")},
+		xor(asm.R1, seed), xor(asm.R2, connectionSalt), mix())
 }
 
 // loadToken loads the token of the entry at R0 into register r. The processor must not reorder this load with
@@ -316,8 +361,8 @@ func loadToken(r asm.Register) asm.Instructions {
 // was read before. If the token has changed after the copy, the frame goes to the worker.
 func readEntry() asm.Instructions {
 	p := asm.Instructions{asm.Mov.Reg(asm.R3, asm.R1).WithSymbol("entry")}
-	for i, word := range []int16{entrySlots, entryFirst, entrySecond, entryNewAddresses, entryNewPorts} {
-		p = append(p, asm.LoadMem(asm.R2, asm.R0, 8*word, asm.DWord), asm.StoreMem(asm.RFP, atSlots+8*int16(i), asm.R2, asm.DWord))
+	for word := int16(entrySlots); word <= entryNewPorts; word++ {
+		p = append(p, asm.LoadMem(asm.R2, asm.R0, 8*word, asm.DWord), asm.StoreMem(asm.RFP, atSlots+8*(word-entrySlots), asm.R2, asm.DWord))
 	}
 	p = append(p, loadToken(asm.R1)...)
 	return append(p,
@@ -349,65 +394,111 @@ func (t *Table) findStage(number int16) asm.Instructions {
 // translateKey changes the key on the stack to that of the translated frame, and adds the translation to the
 // verdict. It does nothing for a connection without NAT.
 func translateKey() asm.Instructions {
-	return asm.Instructions{
+	p := asm.Instructions{
 		asm.LoadMem(asm.R2, asm.RFP, atNewPorts, asm.DWord), asm.Mov.Reg(asm.R1, asm.R2), asm.RSh.Imm(asm.R1, 32), asm.JEq.Imm(asm.R1, 0, "as it is"),
-		asm.LoadMem(asm.R1, asm.RFP, atNew, asm.DWord), storeKey(flowtable.WIPv4, asm.R1),
-		asm.HostTo(asm.BE, asm.R1, asm.DWord), asm.StoreMem(asm.R8, verdictEnds, asm.R1, asm.DWord),
 		asm.LoadMem(asm.R1, asm.RFP, atKey+8*flowtable.WL4, asm.DWord), asm.Mov.Reg32(asm.R1, asm.R1),
 		asm.Mov.Reg(asm.R3, asm.R2), asm.LSh.Imm(asm.R3, 32), asm.Or.Reg(asm.R1, asm.R3), storeKey(flowtable.WL4, asm.R1),
-		asm.HostTo(asm.BE, asm.R2, asm.Word), asm.StoreMem(asm.R8, verdictEnds+8, asm.R2, asm.Word),
-		asm.LoadMem(asm.R1, asm.RFP, atKey+8*flowtable.WIP, asm.DWord), asm.RSh.Imm(asm.R1, flowtable.ProtoShift),
-		asm.Mov.Imm(asm.R2, tcpChecksum), asm.JEq.Imm(asm.R1, packet.ProtoTCP, "checksum"), asm.Mov.Imm(asm.R2, udpChecksum),
-		asm.StoreMem(asm.R8, verdictChecksum, asm.R2, asm.Word).WithSymbol("checksum"),
-		asm.LoadMem(asm.R1, asm.RFP, atCE, asm.Half), asm.Or.Imm(asm.R1, rewriteNAT), asm.StoreMem(asm.RFP, atCE, asm.R1, asm.Half),
-		asm.Mov.Imm(asm.R1, 0).WithSymbol("as it is"),
+		asm.HostTo(asm.BE, asm.R2, asm.Word),
+		asm.LoadMem(asm.R4, asm.RFP, atKey+8*flowtable.WIP, asm.DWord), asm.RSh.Imm(asm.R4, flowtable.ProtoShift),
+		asm.LoadMem(asm.R1, asm.RFP, atKey+8*flowtable.WEthDst, asm.DWord), asm.And.Imm(asm.R1, 0xffff), asm.JEq.Imm(asm.R1, packet.EtherTypeIPv6, "long"),
+		asm.Mov.Imm(asm.R5, rewriteNAT),
 	}
+	for _, f := range []struct {
+		word, words, checksum int16 // of the key; offset of UDP's checksum
+	}{{flowtable.WIPv4, 1, udpChecksum}, {flowtable.WIPv6Src, 4, udpChecksumIPv6}} {
+		if f.words > 1 {
+			p = append(p, asm.Mov.Imm(asm.R5, rewriteNAT|rewriteIPv6).WithSymbol("long"))
+		}
+		for i := range f.words {
+			p = append(p,
+				asm.LoadMem(asm.R1, asm.RFP, atNew+8*i, asm.DWord), storeKey(f.word+i, asm.R1),
+				asm.HostTo(asm.BE, asm.R1, asm.DWord), asm.StoreMem(asm.R8, verdictEnds+8*i, asm.R1, asm.DWord))
+		}
+		p = append(p,
+			asm.StoreMem(asm.R8, verdictEnds+8*f.words, asm.R2, asm.Word),
+			asm.Mov.Imm(asm.R2, int32(f.checksum)), asm.JEq.Imm(asm.R4, packet.ProtoUDP, "checksum"),
+			asm.Mov.Imm(asm.R2, int32(f.checksum)+tcpChecksum-udpChecksum), asm.Ja.Label("checksum"))
+	}
+	return append(p,
+		asm.StoreMem(asm.R8, verdictChecksum, asm.R2, asm.Word).WithSymbol("checksum"),
+		asm.LoadMem(asm.R1, asm.RFP, atCE, asm.Half), asm.Or.Reg(asm.R1, asm.R5), asm.StoreMem(asm.RFP, atCE, asm.R1, asm.Half),
+		asm.Mov.Imm(asm.R1, 0).WithSymbol("as it is"))
 }
 
-// Offsets in a frame of fields of an IPv4 datagram without options.
+// Offsets in a frame of fields of IP datagrams without options and extension headers.
 const (
-	ipEnds      = ethernetLen + 12 // addresses and ports
-	udpChecksum = ethernetLen + packet.IPv4Len + 6
-	tcpChecksum = ethernetLen + packet.IPv4Len + 16
+	ipEnds          = ethernetLen + 12 // addresses and ports
+	udpChecksum     = ethernetLen + packet.IPv4Len + 6
+	tcpChecksum     = ethernetLen + packet.IPv4Len + 16
+	ipv6Ends        = ethernetLen + 8
+	udpChecksumIPv6 = ethernetLen + packet.IPv6Len + 6
 )
 
 // Flags of bpf_l4_csum_replace (include/uapi/linux/bpf.h).
 const (
 	pseudoHeader = 1 << 4 // BPF_F_PSEUDO_HDR: the change is in the pseudo header, all that an unfinished checksum covers
 	mangledZero  = 1 << 5 // BPF_F_MARK_MANGLED_0: for UDP, where the checksum 0 means none (RFC 768)
+	pseudoIPv6   = 1 << 7 // BPF_F_IPV6: beside BPF_F_PSEUDO_HDR, no checksum of the IP header covers the change; since Linux 6.16
 )
 
 // translate returns the part of the ingress program that writes the verdict's addresses and ports to the
 // frame and corrects the checksums.
 func translate() asm.Instructions {
-	const ends, sum = -32, -40
-	difference := func(offset, length int32) asm.Instructions {
-		return asm.Instructions{
-			asm.Mov.Reg(asm.R1, asm.RFP), asm.Add.Imm(asm.R1, ends+offset), asm.Mov.Imm(asm.R2, length),
-			asm.Mov.Reg(asm.R3, asm.R8), asm.Add.Imm(asm.R3, verdictEnds+offset), asm.Mov.Imm(asm.R4, length), asm.Mov.Imm(asm.R5, 0),
-			asm.FnCsumDiff.Call(), asm.StoreMem(asm.RFP, sum, asm.R0, asm.DWord)}
-	}
-	transport := func(flags int32, label string) asm.Instructions {
-		return asm.Instructions{
-			asm.Mov.Reg(asm.R1, asm.R6), asm.LoadMem(asm.R2, asm.R8, verdictChecksum, asm.Word), asm.Mov.Imm(asm.R3, 0),
-			asm.LoadMem(asm.R4, asm.RFP, sum, asm.DWord), asm.Mov.Imm(asm.R5, flags),
-			asm.JNE.Imm(asm.R2, udpChecksum, label), asm.Or.Imm(asm.R5, mangledZero),
-			asm.FnL4CsumReplace.Call().WithSymbol(label), asm.JNE.Imm(asm.R0, 0, drop)}
-	}
 	return slices.Concat(
 		asm.Instructions{
 			asm.Mov.Reg(asm.R1, asm.R9).WithSymbol("translate"), asm.And.Imm(asm.R1, rewriteNAT), asm.JEq.Imm(asm.R1, 0, "destination"),
-			asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, ipEnds), asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, ends), asm.Mov.Imm(asm.R4, 12),
+			asm.Mov.Reg(asm.R1, asm.R9), asm.And.Imm(asm.R1, rewriteIPv6), asm.JNE.Imm(asm.R1, 0, "translate IPv6")},
+		translateFamily(false), asm.Instructions{
+			asm.Ja.Label("destination"),
+			asm.Mov.Imm(asm.R0, 0).WithSymbol("translate IPv6")},
+		translateFamily(true))
+}
+
+// translateFamily returns the part of translate for IPv6 or for IPv4. A kernel before Linux 6.16 refuses
+// pseudoIPv6. There a complete checksum of the device becomes wrong, so the receiver calculates it again.
+func translateFamily(ipv6 bool) asm.Instructions {
+	const ends, sum = -40, -48
+	offset, addresses, udp, header, family := int32(ipEnds), int32(8), int32(udpChecksum), int32(pseudoHeader), ""
+	if ipv6 {
+		offset, addresses, udp, header, family = ipv6Ends, 32, udpChecksumIPv6, pseudoHeader|pseudoIPv6, " of IPv6"
+	}
+	difference := func(first, length int32) asm.Instructions {
+		return asm.Instructions{
+			asm.Mov.Reg(asm.R1, asm.RFP), asm.Add.Imm(asm.R1, ends+first), asm.Mov.Imm(asm.R2, length),
+			asm.Mov.Reg(asm.R3, asm.R8), asm.Add.Imm(asm.R3, verdictEnds+first), asm.Mov.Imm(asm.R4, length), asm.Mov.Imm(asm.R5, 0),
+			asm.FnCsumDiff.Call(), asm.StoreMem(asm.RFP, sum, asm.R0, asm.DWord)}
+	}
+	transport := func(flags int32, label string) asm.Instructions {
+		label += family
+		return asm.Instructions{
+			asm.Mov.Reg(asm.R1, asm.R6), asm.LoadMem(asm.R2, asm.R8, verdictChecksum, asm.Word), asm.Mov.Imm(asm.R3, 0),
+			asm.LoadMem(asm.R4, asm.RFP, sum, asm.DWord), asm.Mov.Imm(asm.R5, flags),
+			asm.JNE.Imm(asm.R2, udp, label), asm.Or.Imm(asm.R5, mangledZero),
+			asm.FnL4CsumReplace.Call().WithSymbol(label)}
+	}
+	p := slices.Concat(
+		asm.Instructions{
+			asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, offset), asm.Mov.Reg(asm.R3, asm.RFP), asm.Add.Imm(asm.R3, ends), asm.Mov.Imm(asm.R4, addresses+4),
 			asm.FnSkbLoadBytes.Call(), asm.JNE.Imm(asm.R0, 0, drop)},
-		difference(0, 8),
-		asm.Instructions{
+		difference(0, addresses))
+	if !ipv6 {
+		p = append(p,
 			asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, ipChecksum), asm.Mov.Imm(asm.R3, 0), asm.Mov.Reg(asm.R4, asm.R0), asm.Mov.Imm(asm.R5, 0),
-			asm.FnL3CsumReplace.Call(), asm.JNE.Imm(asm.R0, 0, drop)},
-		transport(pseudoHeader, "addresses"),
-		difference(8, 4),
-		transport(0, "ports"),
-		asm.Instructions{
-			asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, ipEnds), asm.Mov.Reg(asm.R3, asm.R8), asm.Add.Imm(asm.R3, verdictEnds),
-			asm.Mov.Imm(asm.R4, 12), asm.Mov.Imm(asm.R5, 0),
-			asm.FnSkbStoreBytes.Call(), asm.JNE.Imm(asm.R0, 0, drop)})
+			asm.FnL3CsumReplace.Call(), asm.JNE.Imm(asm.R0, 0, drop))
+	}
+	p = append(p, transport(header, "addresses")...)
+	if ipv6 {
+		p = append(p, asm.JEq.Imm(asm.R0, 0, "header"))
+		p = append(p, transport(pseudoHeader, "earlier kernels")...)
+	}
+	p = append(p, asm.JNE.Imm(asm.R0, 0, drop))
+	rest := difference(addresses, 4)
+	if ipv6 {
+		rest[0] = rest[0].WithSymbol("header")
+	}
+	return slices.Concat(p, rest, transport(0, "ports"), asm.Instructions{
+		asm.JNE.Imm(asm.R0, 0, drop),
+		asm.Mov.Reg(asm.R1, asm.R6), asm.Mov.Imm(asm.R2, offset), asm.Mov.Reg(asm.R3, asm.R8), asm.Add.Imm(asm.R3, verdictEnds),
+		asm.Mov.Imm(asm.R4, addresses+4), asm.Mov.Imm(asm.R5, 0),
+		asm.FnSkbStoreBytes.Call(), asm.JNE.Imm(asm.R0, 0, drop)})
 }

@@ -46,7 +46,7 @@ func (w *twin) changeConnections() {
 		}
 		var k flowtable.Key
 		frame := w.drawAny()
-		if _, ok := w.extract(frame, &k); !ok || !w.knows(frame, &k) || k.EtherType() != packet.EtherTypeIPv4 {
+		if _, ok := w.extract(frame, &k); !ok || !w.knows(frame, &k) || k.EtherType() != packet.EtherTypeIPv4 && k.EtherType() != packet.EtherTypeIPv6 {
 			continue
 		}
 		proto := uint8(k[flowtable.WIP] >> flowtable.ProtoShift)
@@ -55,8 +55,13 @@ func (w *twin) changeConnections() {
 		}
 		w.table.Remove(firstStage + 2*i) // left by an attempt that failed
 		w.table.Remove(firstStage + 2*i + 1)
-		c := connection{frame: frame, lease: conntrack.Lease{Ref: conntrack.Ref{Number: i, Generation: 1}, Proto: proto, Scope: w.scope(&k), Addresses: k[flowtable.WIPv4],
-			Ports: uint32(k[flowtable.WL4] >> flowtable.TPDstShift), Translates: w.rng.Intn(3) > 0, NewAddresses: w.rng.Uint64(), NewPorts: w.rng.Uint32()}}
+		c := connection{frame: frame, lease: conntrack.Lease{Ref: conntrack.Ref{Number: i, Generation: 1}, Proto: proto, Scope: w.scope(&k), IPv6: k.EtherType() == packet.EtherTypeIPv6,
+			Addresses: addressesOf(&k), Ports: uint32(k[flowtable.WL4] >> flowtable.TPDstShift), Translates: w.rng.Intn(3) > 0, NewPorts: w.rng.Uint32()}}
+		for at := range c.lease.NewAddresses {
+			if c.lease.NewAddresses[at] = c.lease.Addresses[at]; at == 0 || c.lease.IPv6 && w.rng.Intn(2) == 0 {
+				c.lease.NewAddresses[at] = w.rng.Uint64()
+			}
+		}
 		if w.connectionOf(&k) != nil || !w.installStages(i, &k, &c) {
 			continue
 		}
@@ -122,6 +127,14 @@ func (w *twin) drawStage(k *flowtable.Key) (f flow) {
 	return f
 }
 
+// addressesOf returns Lease.Addresses for frames with key k.
+func addressesOf(k *flowtable.Key) [4]uint64 {
+	if k.EtherType() == packet.EtherTypeIPv6 {
+		return [4]uint64(k[flowtable.WIPv6Src : flowtable.WIPv6Dst+2])
+	}
+	return [4]uint64{k[flowtable.WIPv4]}
+}
+
 // scope returns Lease.Scope for frames with key k: the VNI or the VLAN tag.
 func (w *twin) scope(k *flowtable.Key) uint32 {
 	if w.terminations != nil {
@@ -139,12 +152,12 @@ func (w *twin) connectionOf(k *flowtable.Key) *connection {
 		}
 	}
 	proto := uint8(k[flowtable.WIP] >> flowtable.ProtoShift)
-	if k.EtherType() != packet.EtherTypeIPv4 || proto == packet.ProtoTCP && k[flowtable.WIP]&0x17 != 0x10 {
+	if k[flowtable.WIP] == 0 || proto == packet.ProtoTCP && k[flowtable.WIP]&0x17 != 0x10 {
 		return nil
 	}
 	for i := range w.connections {
 		l := &w.connections[i].lease
-		if l.Proto == proto && l.Scope == w.scope(k) && l.Addresses == k[flowtable.WIPv4] && l.Ports == uint32(k[flowtable.WL4]>>flowtable.TPDstShift) {
+		if l.Proto == proto && l.Scope == w.scope(k) && l.IPv6 == (k.EtherType() == packet.EtherTypeIPv6) && l.Addresses == addressesOf(k) && l.Ports == uint32(k[flowtable.WL4]>>flowtable.TPDstShift) {
 			return &w.connections[i]
 		}
 	}
@@ -176,6 +189,9 @@ func (w *twin) checkConnection(c *connection, frame []byte, k *flowtable.Key, le
 	w.hitsOf["connections"]++
 	if c.lease.Translates {
 		w.hitsOf["translations"]++
+	}
+	if c.lease.Translates && c.lease.IPv6 {
+		w.hitsOf["translations over IPv6"]++
 	}
 	for _, slot := range []uint32{c.first.slot, f.slot} {
 		n := w.sum[slot]
@@ -211,7 +227,7 @@ func connect(t *testing.T) *connected {
 	c.frame[12], c.frame[14], c.frame[17], c.frame[23], c.frame[29], c.frame[33] = 0x08, 0x45, 46, packet.ProtoUDP, 1, 2
 	c.frame[35], c.frame[37], c.frame[39] = 7, 9, 26
 	c.install()
-	c.lease = conntrack.Lease{Ref: conntrack.Ref{Number: 5, Generation: 3}, Dir: 1, Proto: packet.ProtoUDP, Addresses: 1<<32 | 2, Ports: 7<<16 | 9}
+	c.lease = conntrack.Lease{Ref: conntrack.Ref{Number: 5, Generation: 3}, Dir: 1, Proto: packet.ProtoUDP, Addresses: [4]uint64{1<<32 | 2}, Ports: 7<<16 | 9}
 	c.lend()
 	return c
 }
@@ -316,7 +332,7 @@ func TestFullBucket(t *testing.T) {
 	for ports := uint32(0); !refused; ports++ {
 		l := c.lease
 		l.Ports = ports
-		if l.Ports == c.lease.Ports || bucketOf(l.Addresses, endsOf(&l), seed)/bucketEntries != bucket {
+		if l.Ports == c.lease.Ports || bucketOf(&l, seed)/bucketEntries != bucket {
 			continue
 		}
 		if _, ok := c.counts.PutLease(l); ok {

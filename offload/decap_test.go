@@ -30,7 +30,7 @@ func TestDecapsulationAgainstWorker(t *testing.T) {
 	defer filter.Close()
 	defer ingress.Close()
 	w := &twin{T: t, table: table, lookup: filter, terminations: tunnel.NewTerminations(),
-		hitsOf: map[string]int{"IPv6": 0, "ICMP": 0, "padding": 0, "congestion": 0, "connections": 0, "translations": 0}}
+		hitsOf: map[string]int{"IPv6": 0, "ICMP": 0, "padding": 0, "congestion": 0, "connections": 0, "translations": 0, "translations over IPv6": 0}}
 	w.run()
 }
 

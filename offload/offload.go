@@ -40,7 +40,7 @@ import (
 const (
 	// Version is incremented when the maps or the programs change. A control process takes over only
 	// Tables of its own version (Adopt).
-	Version = 6
+	Version = 7
 	// MaxMasks is the largest number of different masks of a port's flows in the kernel. The
 	// filter looks a frame up under each of them. Frames of megaflows with further masks go to the worker.
 	MaxMasks = 8
@@ -99,7 +99,7 @@ const (
 	verdictFirst    = verdictOuter + outerLen + 2 // 1 + the slot of the megaflow that has tracked the frame, whose row counts it, too; 0: none
 	verdictChecksum = verdictFirst + 4            // offset of the transport checksum
 	verdictEnds     = verdictChecksum + 4         // addresses and ports that rewriteNAT writes
-	verdictBytes    = verdictEnds + 16
+	verdictBytes    = verdictEnds + 40
 	rewriteBytes    = 20
 )
 

@@ -28,8 +28,10 @@ const (
 	rewritePush
 	// rewriteCE sets the ECN field of the IP header to CE. Only the filter sets this bit, in a verdict.
 	rewriteCE
-	// rewriteNAT writes the addresses and ports of the verdict. Only the filter sets this bit, in a verdict.
+	// rewriteNAT writes the addresses and ports of the verdict, over IPv4 or, with rewriteIPv6, over IPv6. Only
+	// the filter sets these bits, in a verdict.
 	rewriteNAT
+	rewriteIPv6
 	// rewriteTracked means that the actions begin with tracking, so that install makes the megaflow a stage. It
 	// is never in a map.
 	rewriteTracked

@@ -88,7 +88,7 @@ type twin struct {
 // worker's actions would. They leave only those frames to the worker that the package's documentation
 // names. Their counts are right.
 func TestProgramsAgainstWorker(t *testing.T) {
-	w := &twin{T: t, table: newTable(t), hitsOf: map[string]int{"IPv6": 0, "ICMP": 0, "tags": 0, "padding": 0, "tunnels": 0, "connections": 0, "translations": 0}}
+	w := &twin{T: t, table: newTable(t), hitsOf: map[string]int{"IPv6": 0, "ICMP": 0, "tags": 0, "padding": 0, "tunnels": 0, "connections": 0, "translations": 0, "translations over IPv6": 0}}
 	w.lookup = w.table.filter
 	w.run()
 }
@@ -557,9 +557,7 @@ func (w *twin) perform(frame []byte, flow *flow, got []byte) []byte {
 		return nil
 	}
 	if flow.ends != nil {
-		if !f.SetIPv4Ends(flow.ends.NewAddresses, flow.ends.NewPorts) {
-			w.Fatal("not translated")
-		}
+		w.translate(f, flow.ends)
 		if flowtable.Extract(b, f, &k) != packet.DropNone {
 			w.Fatal("the translated frame is invalid")
 		}
@@ -595,6 +593,21 @@ func (w *twin) perform(frame []byte, flow *flow, got []byte) []byte {
 	out := make([]byte, f.Len())
 	b.Gather(f, out)
 	return out
+}
+
+// translate gives frame f the translation of l, as the tracker does.
+func (w *twin) translate(f *packet.Frame, l *conntrack.Lease) {
+	to := &l.NewAddresses
+	if !l.IPv6 {
+		if !f.SetIPv4Ends(to[0], l.NewPorts) {
+			w.Fatal("not translated")
+		}
+		return
+	}
+	f.SetIPv6Src(to[0], to[1])
+	f.SetIPv6Dst(to[2], to[3])
+	f.SetTpSrc(uint16(l.NewPorts >> 16))
+	f.SetTpDst(uint16(l.NewPorts))
 }
 
 // Plan refuses all other actions, and an output that is not the last action.
