@@ -91,6 +91,75 @@ func TestGroups(t *testing.T) {
 	s.silentAll(b1, a1) // b1 is not in group web any more
 }
 
+// A connection that the rules of a group allow runs in the kernel of the host that asks them, from the tunnel
+// to a device and back. A removed rule cuts it there, too, and a new rule lets it go on.
+func TestGroupsInTheKernel(t *testing.T) {
+	s := emptySite(t)
+	a, b := s.Guest("a1", "blue", "02:00:00:00:00:01", "10.0.0.1"), s.Guest("b1", "blue", "02:00:00:00:00:02", "10.0.0.2")
+	s.Weft("apply", s.File(map[string]int{"blue": 100}, hosts[:2], []*lab.FleetGuest{a, b}))
+	for i, g := range []*lab.FleetGuest{a, b} {
+		g.AttachDevice(s.AddHost(hosts[i], "uplink", "offload=on"), guestMTU, "offload=on")
+	}
+	s.Weft("secgroup", "add", "web", "rules=in tcp 80")
+	s.Weft("port", "set", "b1", "groups=web", "--wait=hosts")
+	defer func() {
+		if t.Failed() {
+			s.logs(t)
+			for _, d := range s.Hosts {
+				for _, command := range []string{"show", "dump-megaflows", "dump-conntrack"} {
+					out, errs, _ := d.TryWeft(command)
+					t.Logf("%s: weft %s\n%s%s", d.Host, command, out, errs)
+				}
+			}
+		}
+	}()
+
+	c := s.connect(a, b)
+	s.enterKernel(c, b.At)
+	b.At.Control().Kill()
+	c.carries(t, "of a host without control")
+	b.At.Start()
+	s.expects("sync --wait=hosts", "2 hosts have applied it")
+	s.enterKernel(c, b.At)
+
+	s.Weft("secgroup", "set", "web", "remove=in tcp 80", "--wait=hosts")
+	c.isCut(t, "in the kernel")
+	s.Weft("secgroup", "set", "web", "allow=in tcp 80 from 10.0.0.1/32", "--wait=hosts")
+	c.recovers(t)
+	s.enterKernel(c, b.At)
+	s.Weft("port", "set", "b1", "groups=", "--wait=hosts")
+	c.carries(t, "of a port that has left its group")
+}
+
+// enterKernel sends bytes over a connection until the kernel of host d forwards them.
+func (s *site) enterKernel(c *stream, d *lab.Daemon) {
+	s.t.Helper()
+	const enough = 10 // bytes in sequence
+	offloaded := func() (n uint64) {
+		var shown api.Show
+		d.WeftJSON(&shown, "show")
+		for _, w := range shown.Workers {
+			n += w.OffloadedFrames
+		}
+		return n
+	}
+	for end := time.Now().Add(settle); ; time.Sleep(10 * time.Millisecond) {
+		before := offloaded()
+		for range enough {
+			if err := c.pass(settle); err != nil {
+				s.t.Fatalf("the connection on its way into the kernel: %v", err)
+			}
+		}
+		time.Sleep(600 * time.Millisecond) // until the worker has taken the counts
+		if int64(offloaded())-int64(before) >= enough {
+			return
+		}
+		if time.Now().After(end) {
+			s.t.Fatalf("the connection does not run in the kernel of %s", d.Host)
+		}
+	}
+}
+
 // silentAll fails if a ping of one of the guests is answered.
 func (s *site) silentAll(to *lab.FleetGuest, from ...*lab.FleetGuest) {
 	s.t.Helper()

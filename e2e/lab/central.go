@@ -128,14 +128,14 @@ func (f *Fleet) join(c *Central, name string) {
 // AddHost adds a host, which weft-central's declaration already names, to the fleet. The host
 // gets a certificate and runs weftd. uplink is the type of the host's uplink: af_xdp or
 // af_packet.
-func (f *Fleet) AddHost(name, uplink string) *Daemon {
+func (f *Fleet) AddHost(name, uplink string, options ...string) *Daemon {
 	f.lab.T.Helper()
 	h := f.plug(name, f.Endpoint(len(f.Hosts)))
 	certs := filepath.Join(f.lab.Dir, name+"-certs")
 	token := strings.TrimSpace(f.Weft("central", "invite", "--role", "host", "--name", name))
 	h.Run(f.lab.binary("weft"), "--central", f.central, "--central-certs", certs, "central", "enrol", "--token", token)
 	d := h.Weftd("--central", f.addresses(), "--central-certs", certs)
-	d.Weft("add-port", "uplink", "type="+uplink, "dev=u0")
+	d.Weft(append([]string{"add-port", "uplink", "type=" + uplink, "dev=u0"}, options...)...)
 	f.Hosts = append(f.Hosts, d)
 	return d
 }
@@ -245,6 +245,18 @@ func (f *Fleet) Guest(name, net, mac, ip string) *FleetGuest {
 func (g *FleetGuest) Attach(d *Daemon, mtu int) {
 	g.lab.T.Helper()
 	d.Tap(g.Host, g.MAC, g.IP+"/16", mtu)
+	g.At = d
+}
+
+// AttachDevice connects the guest to a host by a veth, whose end on the host is a port of type=device. The
+// prefix length of its address is 16, as for Attach.
+func (g *FleetGuest) AttachDevice(d *Daemon, mtu int, options ...string) {
+	g.lab.T.Helper()
+	dev := "v-" + g.Name
+	g.lab.Wire(d.Host, dev, g.Host, "eth0", mtu)
+	g.Run("ip", "link", "set", "eth0", "address", g.MAC)
+	d.Weft(append([]string{"add-port", g.Name, "type=device", "dev=" + dev}, options...)...)
+	g.Address("eth0", g.IP+"/16")
 	g.At = d
 }
 
