@@ -75,16 +75,23 @@ func (m *Memory) Save(w io.Writer, boot string, now uint64) error {
 	return out.Flush()
 }
 
-// settled appends a consistent copy of connection n to buf. It appends nothing if the connection has ended,
-// has expired, or changes during savesTried attempts.
+// settled appends a copy of connection n to buf. It appends nothing if the connection has ended, has
+// expired, or changes during savesTried attempts. A worker changes a connection under the connection's lock
+// and then unlocks it, so meta shows every change. A lock that is held in all attempts belongs to an engine
+// that was killed. An engine with one worker takes no locks (Table.solo), so its copies may have half of a
+// change of the label or of the TCP state.
 func (m *Memory) settled(buf []byte, n uint32, now uint64) []byte {
 	c := &m.conns[n]
-	for range savesTried {
-		began := c.meta.Load()
-		if began&1 == 0 || c.expired(now) {
+	for try := 1; try <= savesTried; try++ {
+		before := c.meta.Load()
+		if before&1 == 0 || c.expired(now) {
 			break
 		}
-		if saved := m.appendConn(buf, n); c.meta.Load() == began {
+		if before>>32 != 0 && try < savesTried {
+			wait(maxLockPauses)
+			continue
+		}
+		if saved := m.appendConn(buf, n); c.metaAfter() == before {
 			return saved
 		}
 	}
