@@ -3,19 +3,20 @@
 package conntrack
 
 import (
+	"weft/flowtable"
 	"weft/packet"
 )
 
-// Bits of ct_state, as ovs-fields(7) numbers them.
+// Bits of ct_state.
 const (
-	New         = 0x01
-	Established = 0x02
-	Related     = 0x04
-	Reply       = 0x08
-	Invalid     = 0x10
-	Tracked     = 0x20
-	SNAT        = 0x40
-	DNAT        = 0x80
+	New         = flowtable.StateNew
+	Established = flowtable.StateEstablished
+	Related     = flowtable.StateRelated
+	Reply       = flowtable.StateReply
+	Invalid     = flowtable.StateInvalid
+	Tracked     = flowtable.StateTracked
+	SNAT        = flowtable.StateSNAT
+	DNAT        = flowtable.StateDNAT
 )
 
 // Request holds the arguments of a ct action.

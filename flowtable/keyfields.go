@@ -59,7 +59,19 @@ func (k *Key) CTZone() uint16 { return uint16(k[WCT]) }
 // CTProto returns ct_nw_proto: the IP protocol of the connection's original tuple.
 func (k *Key) CTProto() uint8 { return uint8(k[WCT] >> CTProtoShift) }
 
-// CTState returns ct_state: a set of the bits conntrack.New to conntrack.DNAT.
+// Bits of ct_state, as ovs-fields(7) numbers them.
+const (
+	StateNew         = 0x01
+	StateEstablished = 0x02
+	StateRelated     = 0x04
+	StateReply       = 0x08
+	StateInvalid     = 0x10
+	StateTracked     = 0x20
+	StateSNAT        = 0x40
+	StateDNAT        = 0x80
+)
+
+// CTState returns ct_state: a set of the bits StateNew to StateDNAT.
 func (k *Key) CTState() uint8 { return uint8(k[WCT] >> CTStateShift) }
 
 // Tracked reports whether a ct action has tracked the frame before its look-up.

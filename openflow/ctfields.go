@@ -16,9 +16,9 @@ var ctStateNames = []string{"new", "est", "rel", "rpl", "inv", "trk", "snat", "d
 
 // Bits of ct_state that prerequisites look at.
 const (
-	ctStateInv   = 0x10
-	ctStateTrk   = 0x20
-	ctStateValid = 0x01 | 0x02 | 0x04 | 0x08 | 0x40 | 0x80
+	ctStateInv   = flowtable.StateInvalid
+	ctStateTrk   = flowtable.StateTracked
+	ctStateValid = 0xff &^ (flowtable.StateInvalid | flowtable.StateTracked)
 )
 
 func addCTFields() {

@@ -25,7 +25,7 @@ var mayImport = map[string][]string{
 	"port":                  {"packet"},
 	"port/porttest":         {"packet", "port", "internal/shm"},
 	"flowtable":             {"packet", "internal/shm", "internal/cpu"},
-	"conntrack":             {"packet", "internal/shm", "internal/cpu"},
+	"conntrack":             {"packet", "flowtable", "internal/shm", "internal/cpu"},
 	"bfd":                   {},
 	"tunnel":                {"packet", "flowtable"},
 	"datapath":              {"packet", "port", "flowtable", "conntrack", "tunnel", "bfd", "internal/shm", "internal/cpu"},

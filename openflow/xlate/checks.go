@@ -47,14 +47,6 @@ const (
 	routerSolicitation = 133
 )
 
-// Bits of ct_state, as ovs-fields(7) numbers them.
-const (
-	ctNew     = 0x01
-	ctReply   = 0x08
-	ctInvalid = 0x10
-	ctTracked = 0x20
-)
-
 func (x *xlate) kindOfFrame() kindOfFrame {
 	switch x.read(openflow.WholeField(openflow.FEthType))[1] {
 	case packet.EtherTypeARP, packet.EtherTypeRARP:
@@ -173,11 +165,11 @@ func (x *xlate) resumeCheck() {
 // frame is for the port.
 func (x *xlate) admitConnection(port *PortInfo, sent bool) bool {
 	state := x.read(openflow.WholeField(openflow.FCTState))[1]
-	if state&ctTracked == 0 || state&ctInvalid != 0 {
+	if state&flowtable.StateTracked == 0 || state&flowtable.StateInvalid != 0 {
 		x.refuseFrame(port, "it fits no connection (ct_state=+inv)")
 		return false
 	}
-	reply := state&ctReply != 0
+	reply := state&flowtable.StateReply != 0
 	s := &subject{x: x, began: sent != reply, protocol: openflow.FCTNwProto, port: openflow.FCTTpDst, icmpType: openflow.FCTTpSrc,
 		peer: x.peerOf(sent)}
 	v6 := x.read(openflow.WholeField(openflow.FEthType))[1] == packet.EtherTypeIPv6
@@ -194,7 +186,7 @@ func (x *xlate) admitConnection(port *PortInfo, sent bool) bool {
 	if !x.allows(port, s) {
 		return false
 	}
-	if state&ctNew != 0 {
+	if state&flowtable.StateNew != 0 {
 		x.emitTrack(port, flowtable.CTCommit)
 		x.untrack()
 	}

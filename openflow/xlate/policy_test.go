@@ -320,24 +320,24 @@ func sameUnder(a, b, mask *flowtable.Key) bool {
 func (g *groupFleet) track(f *groupFrame, host int, a *flowtable.Action, k *flowtable.Key) {
 	id := fmt.Sprint(host, a.U16, f.conn())
 	first, known := g.conns[id]
-	state, reply := uint64(ctTracked), known && first != f.from
+	state, reply := uint64(flowtable.StateTracked), known && first != f.from
 	switch {
 	case !known && f.protocol == "icmp" && f.target == 0:
-		state |= ctInvalid
+		state |= flowtable.StateInvalid
 	case !known:
-		state |= ctNew
+		state |= flowtable.StateNew
 		if a.U32&flowtable.CTCommit != 0 {
 			g.conns[id] = f.from
 		}
 	default:
 		if reply {
 			g.replied[id] = true
-			state |= ctReply
+			state |= flowtable.StateReply
 		}
 		if g.replied[id] {
 			state |= 0x02
 		} else {
-			state |= ctNew
+			state |= flowtable.StateNew
 		}
 	}
 	src, dst, one, two := f.source, f.target, f.from, f.to
