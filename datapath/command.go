@@ -48,7 +48,7 @@ func (w *Worker) apply(msg []byte) bool {
 	case CmdInstall:
 		return w.install(arg, body)
 	case CmdRemove:
-		w.creditOffloadedSlot(arg)
+		w.kernelFlows.creditSlot(arg, w.now)
 		return w.cache.Remove(arg)
 	case CmdExecute:
 		slot, h := w.answered(arg)

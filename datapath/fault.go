@@ -156,10 +156,7 @@ func (w *Worker) detach(number uint32) {
 	}
 	for at := w.queues.count - 1; at >= 0; at-- {
 		if q := w.queues.queue(at); q.port == number {
-			if q.offloaded != nil {
-				w.takeLastOffloaded(q)
-			}
-			w.closeKernel(q)
+			w.kernelFlows.closeQueue(q, w.now)
 			w.waiter.forget(q)
 			w.queues.remove(at)
 		}

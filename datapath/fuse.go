@@ -250,7 +250,7 @@ func (w *Worker) follows(i int, slot, waiting uint32) bool {
 	}
 	w.slots[i] = p.second
 	if w.rxInUse.kernel != nil {
-		w.lend(i, p)
+		w.kernelFlows.lend(w.rxInUse, i, &w.keys[i], p)
 	}
 	if state != 0 {
 		t.rewritten |= 1 << i

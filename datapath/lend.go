@@ -22,62 +22,55 @@ const (
 	maxLentIdle = 30
 )
 
-// lend lends the connection of frame i to the kernel, in the frame's direction. The frame was just fused
-// with pair p. lend does nothing if one of the pair's megaflows does not run in the kernel.
-func (w *Worker) lend(i int, p *pair) {
-	q, k := w.rxInUse, &w.keys[i]
+// lend lends a connection to the kernel. Frame number i of queue q belongs to the connection, has the key
+// "key", and was just fused with pair p. lend does nothing if one of the pair's megaflows does not run in
+// the kernel.
+func (f *kernelFlows) lend(q *rxQueue, i int, key *flowtable.Key, p *pair) {
 	first, second := conntrack.Stage{Slot: p.slot, Serial: q.kernel.Serial(p.slot)}, conntrack.Stage{Slot: p.second, Serial: q.kernel.Serial(p.second)}
-	if first.Serial == 0 || second.Serial == 0 || q.tunnel && k[flowtable.WTunIPv4] == 0 {
+	if first.Serial == 0 || second.Serial == 0 || q.tunnel && key[flowtable.WTunIPv4] == 0 {
 		return
 	}
-	scope := uint32(k[flowtable.WEthSrc] & (flowtable.VLANPresent | flowtable.VLANID))
+	scope := uint32(key[flowtable.WEthSrc] & (flowtable.VLANPresent | flowtable.VLANID))
 	if q.tunnel {
-		scope = uint32(k[flowtable.WTunID])
+		scope = uint32(key[flowtable.WTunID])
 	}
-	w.tracks.tracker.Lend(i, q.kernelNumber, conntrack.Lease{Scope: scope, Translates: p.translates, First: first, Second: second})
+	f.tracks.tracker.Lend(i, q.kernelNumber, conntrack.Lease{Scope: scope, Translates: p.translates, First: first, Second: second})
 }
 
-// openKernel prepares the lending of connections of queue q, if the port can have connections in the kernel.
+// openQueue prepares the lending of connections of queue q, if the port can have connections in the kernel.
 // It takes connections back that an earlier engine has lent.
-func (w *Worker) openKernel(q *rxQueue) {
+func (f *kernelFlows) openQueue(q *rxQueue, now uint64) {
 	k, is := q.rx.(conntrack.Kernel)
-	if !is || w.tracks.tracker == nil {
+	if !is || f.tracks.tracker == nil {
 		return
 	}
-	q.kernel, q.kernelNumber = k, w.tracks.tracker.AddKernel(k)
-	w.renewLent(q, true)
+	q.kernel, q.kernelNumber = k, f.tracks.tracker.AddKernel(k)
+	f.renew(q, now, true)
 }
 
-// closeKernel takes all lent connections of queue q back, before the worker gives up the queue.
-func (w *Worker) closeKernel(q *rxQueue) {
+// closeQueue takes all counts and lent connections of queue q back, before the worker gives up the queue.
+// It also takes the counts of megaflows that the kernel no longer has.
+func (f *kernelFlows) closeQueue(q *rxQueue, now uint64) {
+	if q.offloaded != nil {
+		for slot := range q.offloaded.OffloadSlots() {
+			f.credit(q, slot, now)
+		}
+	}
 	if q.kernel != nil {
-		w.renewLent(q, true)
-		w.tracks.tracker.RemoveKernel(q.kernelNumber)
+		f.renew(q, now, true)
+		f.tracks.tracker.RemoveKernel(q.kernelNumber)
 		q.kernel = nil
 	}
 }
 
-// renewLent restarts the timeouts of the lent connections of queue q whose frames the kernel has forwarded
+// renew restarts the timeouts of the lent connections of queue q whose frames the kernel has forwarded
 // since the last call. It takes back connections that have ended or that had no frame for maxLentIdle
 // intervals. If endAll is true, it takes back all.
-func (w *Worker) renewLent(q *rxQueue, endAll bool) {
-	t := w.tracks.tracker
+func (f *kernelFlows) renew(q *rxQueue, now uint64, endAll bool) {
+	t := f.tracks.tracker
 	for place, l, found := q.kernel.NextLease(0); found; place, l, found = q.kernel.NextLease(place + 1) {
-		if l.Seen && !t.Renew(l.Ref, w.now) || l.Idle > maxLentIdle || endAll {
+		if l.Seen && !t.Renew(l.Ref, now) || l.Idle > maxLentIdle || endAll {
 			t.TakeBack(q.kernelNumber, place, l.Ref, l.Dir)
-		}
-	}
-}
-
-// renewAllLent calls renewLent for all queues every lendEveryNS.
-func (w *Worker) renewAllLent() {
-	if w.queues.offloaded == 0 || w.now < w.lendNS {
-		return
-	}
-	w.lendNS = w.now + lendEveryNS
-	for at := range w.queues.count {
-		if q := w.queues.queue(at); q.kernel != nil {
-			w.renewLent(q, false)
 		}
 	}
 }

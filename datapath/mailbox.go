@@ -126,7 +126,7 @@ func (w *Worker) addPort(q *PortQueues) error {
 		offloaded, _ := rx.(port.Offloaded)
 		s := w.queues.add(rxQueue{rx: rx, port: q.Port, number: number, waitFD: int32(rx.WaitFD()), polled: rx.Polled(),
 			counted: counted, tunnel: q.Tunnel, usedNS: w.now, offloaded: offloaded})
-		w.openKernel(s)
+		w.kernelFlows.openQueue(s, w.now)
 		s.ahead, _ = rx.(port.Prefetcher)
 		if keeper, ok := rx.(port.Keeper); ok && keeper.MayKeep() {
 			s.keeper = keeper

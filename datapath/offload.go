@@ -3,6 +3,7 @@
 package datapath
 
 import (
+	"weft/flowtable"
 	"weft/port"
 )
 
@@ -14,63 +15,77 @@ import (
 // the kernel. A sleeping worker takes them when it wakes, at least every maxSleepMS.
 const offloadEveryNS = 100_000_000
 
-// takeOffloaded takes the counts of all megaflows in the kernel every offloadEveryNS.
-func (w *Worker) takeOffloaded() {
-	if w.queues.offloaded == 0 || w.now < w.offloadNS {
+// kernelFlows keeps the accounts of the megaflows and connections that the kernel executes for the worker's
+// ports. The worker owns it; offload.go has the megaflows, lend.go the connections. No frame passes it.
+type kernelFlows struct {
+	sh      *Shared
+	cache   *flowtable.Cache
+	queues  *queueTable
+	tracks  *tracks
+	countNS uint64 // time from which "work" takes the counts again
+	renewNS uint64 // time from which "work" looks at lent connections again
+}
+
+// work takes the counts of all megaflows in the kernel every offloadEveryNS, and renews all lent connections
+// every lendEveryNS. Each pass calls it.
+func (f *kernelFlows) work(now uint64) {
+	if f.queues.offloaded == 0 || now < f.countNS && now < f.renewNS {
 		return
 	}
-	w.offloadNS = w.now + offloadEveryNS
-	for at := range w.queues.count {
-		if q := w.queues.queue(at); q.offloaded != nil {
+	counts, renews := now >= f.countNS, now >= f.renewNS
+	if counts {
+		f.countNS = now + offloadEveryNS
+	}
+	if renews {
+		f.renewNS = now + lendEveryNS
+	}
+	for at := range f.queues.count {
+		q := f.queues.queue(at)
+		if counts && q.offloaded != nil {
 			for slot, found := q.offloaded.NextOffloaded(0); found; slot, found = q.offloaded.NextOffloaded(slot + 1) {
-				w.creditOffloaded(q, slot)
+				f.credit(q, slot, now)
 			}
 		}
-	}
-}
-
-// takeLastOffloaded takes all counts of a queue that the worker is about to give up, and also those of
-// megaflows that the kernel no longer has.
-func (w *Worker) takeLastOffloaded(q *rxQueue) {
-	for slot := range q.offloaded.OffloadSlots() {
-		w.creditOffloaded(q, slot)
-	}
-}
-
-// creditOffloadedSlot takes the counts of the megaflow in a slot, before a command removes the megaflow.
-func (w *Worker) creditOffloadedSlot(slot uint32) {
-	if w.queues.offloaded == 0 {
-		return
-	}
-	for at := range w.queues.count {
-		if q := w.queues.queue(at); q.offloaded != nil {
-			w.creditOffloaded(q, slot)
+		if renews && q.kernel != nil {
+			f.renew(q, now, false)
 		}
 	}
 }
 
-// creditOffloaded takes the kernel's counts of a megaflow slot for frames of queue q. It adds them to the
+// creditSlot takes the counts of the megaflow in a slot, before a command removes the megaflow.
+func (f *kernelFlows) creditSlot(slot uint32, now uint64) {
+	if f.queues.offloaded == 0 {
+		return
+	}
+	for at := range f.queues.count {
+		if q := f.queues.queue(at); q.offloaded != nil {
+			f.credit(q, slot, now)
+		}
+	}
+}
+
+// credit takes the kernel's counts of a megaflow slot for frames of queue q. It adds them to the
 // counts of the megaflow, the ports and the worker.
-func (w *Worker) creditOffloaded(q *rxQueue, slot uint32) {
+func (f *kernelFlows) credit(q *rxQueue, slot uint32, now uint64) {
 	n := q.offloaded.TakeCounts(slot)
 	if n.Packets == 0 {
 		return
 	}
-	if flows := w.cache.Flows(); int(slot) < len(flows) && flows[slot].Generation&1 != 0 {
-		f := &flows[slot]
-		f.Packets += n.Packets
-		f.Bytes += n.Bytes
-		f.UsedNS = max(f.UsedNS, min(n.UsedNS, w.now))
+	if flows := f.cache.Flows(); int(slot) < len(flows) && flows[slot].Generation&1 != 0 {
+		flow := &flows[slot]
+		flow.Packets += n.Packets
+		flow.Bytes += n.Bytes
+		flow.UsedNS = max(flow.UsedNS, min(n.UsedNS, now))
 	}
 	if n.Tracked {
 		return
 	}
-	in, out := &w.sh.Ports[q.port%port.MaxPorts], &w.sh.Ports[n.Out%port.MaxPorts]
+	in, out := &f.sh.Ports[q.port%port.MaxPorts], &f.sh.Ports[n.Out%port.MaxPorts]
 	in.RxPackets += n.Packets
 	in.RxBytes += n.Bytes
 	out.TxPackets += n.Packets
 	out.TxBytes += n.Bytes + n.Packets*uint64(n.Growth)
-	if t := &w.sh.Ports[n.Tunnel%port.MaxPorts]; n.Received {
+	if t := &f.sh.Ports[n.Tunnel%port.MaxPorts]; n.Received {
 		in.RxBytes += n.Packets * uint64(n.Outer)
 		t.RxPackets += n.Packets
 		t.RxBytes += n.Bytes
@@ -78,7 +93,7 @@ func (w *Worker) creditOffloaded(q *rxQueue, slot uint32) {
 		t.TxPackets += n.Packets
 		t.TxBytes += n.Bytes + n.Packets*uint64(n.Growth) - n.Packets*uint64(n.Outer)
 	}
-	w.sh.Counters.Frames += n.Packets
-	w.sh.Counters.MegaflowHits += n.Packets
-	w.sh.Counters.OffloadedFrames += n.Packets
+	f.sh.Counters.Frames += n.Packets
+	f.sh.Counters.MegaflowHits += n.Packets
+	f.sh.Counters.OffloadedFrames += n.Packets
 }

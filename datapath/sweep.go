@@ -129,7 +129,8 @@ func (w *Worker) sweepRun(order []uint8) int {
 	}
 	if w.rxInUse.kernel != nil {
 		for _, i := range order[:n] {
-			w.lend(int(i%packet.BatchSize), p)
+			i %= packet.BatchSize
+			w.kernelFlows.lend(w.rxInUse, int(i), &w.keys[i], p)
 		}
 	}
 	bytes, count := 0, out.count

@@ -165,6 +165,8 @@ type Worker struct {
 	receivers  receivers
 	waiter     waiter
 
+	kernelFlows kernelFlows
+
 	controllerDue uint64 // virtual time of the token bucket of toController, see port.TakeToken
 	sampleDue     uint64 // virtual time of the token bucket of sample
 	dice          rand.PCG
@@ -194,8 +196,6 @@ type pacing struct {
 	fullPasses uint32 // number of consecutive passes with a full batch, see gather.go
 	sweptHeld  uint64 // time of the last search for expired held frames
 	bfdDue     uint64 // time of the next call of runBFD; the largest uint64: no sessions
-	offloadNS  uint64 // time from which takeOffloaded takes the kernel's counts again
-	lendNS     uint64 // time from which renewAllLent looks at lent connections again
 }
 
 // NewWorker returns a worker that uses the shared memory sh. It has no megaflows, templates,
@@ -225,6 +225,7 @@ func NewWorker(sh *Shared, c Config) (*Worker, error) {
 	clear(sh.Templates)
 	clear(sh.Meters)
 	w.held.init(sh)
+	w.kernelFlows = kernelFlows{sh: sh, cache: w.cache, queues: &w.queues, tracks: &w.tracks}
 	w.accounting.init()
 	w.receivers.debtors = make([]uint16, 0, port.MaxPorts)
 	w.parking.afterNS, w.parking.lookNS = parkAfterNS, lookParkedNS
@@ -332,8 +333,7 @@ func (w *Worker) pass() {
 	if w.config.Sweeps && w.tracks.tracker != nil {
 		w.sweeping = w.tracks.tracker.Sweep(now)
 	}
-	w.takeOffloaded()
-	w.renewAllLent()
+	w.kernelFlows.work(now)
 	w.findReady()
 	w.wakeParked()
 	w.beginAccounts(did)
