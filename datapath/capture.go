@@ -5,6 +5,7 @@ package datapath
 import (
 	"encoding/binary"
 	"math/bits"
+	"math/rand/v2"
 
 	"weft/flowtable"
 	"weft/internal/shm"
@@ -101,8 +102,18 @@ type sight struct {
 	sample sampleSight
 }
 
-// captures has the captures of a worker, which owns them.
+// captures has the captures of a worker, which owns them. Its methods look at the frames of the batch. They
+// change none of the groups that they see, except that lookUp fills slots and lookups.
 type captures struct {
+	sh    *Shared
+	cache *flowtable.Cache
+	batch *packet.Batch
+	*passTime
+	*reception
+	*lookup
+	*outputs
+	fragments *fragments
+
 	// everyFrame is true if some capture must look at every frame. controller is true if there is a capture
 	// of ControllerPort, and sampling if there is one of SamplePort. These two look only at frames with an
 	// OpController or OpSample, and do not slow down others.
@@ -115,122 +126,133 @@ type captures struct {
 	pending                          [maxCaptured]pendingRecord
 	clockNS                          uint64             // time at which the batch began; 0: not read yet
 	marks                            [stages + 1]uint64 // begin of the batch, end of each stage; 0: none
+	controllerDue                    uint64             // virtual time of the token bucket of toController, see port.TakeToken
+	sampleDue                        uint64             // virtual time of the token bucket of the method sample
+	dice                             rand.PCG           // chooses the frames to sample
 }
 
-// setCapture executes CmdCapture. It returns false for an invalid command.
-func (w *Worker) setCapture(index uint32, body []byte) bool {
+// init connects the captures with the groups of worker w that they see.
+func (c *captures) init(w *Worker) {
+	c.sh, c.cache, c.batch, c.passTime, c.reception = w.sh, w.cache, &w.batch, &w.passTime, &w.reception
+	c.lookup, c.outputs, c.fragments = &w.lookup, &w.outputs, &w.fragments
+	c.ring = shm.NewProducer(w.sh.Captures, -1)
+	c.dice.Seed(w.config.Seed, uint64(w.config.Core))
+}
+
+// set executes CmdCapture. It returns false for an invalid command.
+func (c *captures) set(index uint32, body []byte) bool {
 	if index >= MaxCaptures || len(body) != captureBytes {
 		return false
 	}
-	p, le := &w.captures, binary.LittleEndian
-	t := &p.list[index]
+	le := binary.LittleEndian
+	t := &c.list[index]
 	*t = Capture{Kind: CaptureKind(le.Uint32(body)), Port: le.Uint32(body[4:]), Snap: le.Uint32(body[8:]), Limit: le.Uint64(body[12:])}
 	readWords(body[20:], t.Key[:])
 	readWords(body[20+8*flowtable.KeyWords:], t.Mask[:])
 	if t.Kind > CaptureTrace {
 		t.Kind = CaptureNone
 	}
-	w.sh.CaptureCounters[index] = CaptureCounters{}
-	p.everyFrame, p.tracing, p.controller, p.sampling = false, false, false, false
-	for i := range p.list {
-		controller := p.list[i].Kind == CapturePort && p.list[i].Port == ControllerPort
-		sampling := p.list[i].Kind == CapturePort && p.list[i].Port == SamplePort
-		p.controller, p.sampling = p.controller || controller, p.sampling || sampling
-		p.everyFrame = p.everyFrame || p.list[i].Kind != CaptureNone && !controller && !sampling
-		p.tracing = p.tracing || p.list[i].Kind == CaptureTrace
+	c.sh.CaptureCounters[index] = CaptureCounters{}
+	c.everyFrame, c.tracing, c.controller, c.sampling = false, false, false, false
+	for i := range c.list {
+		controller := c.list[i].Kind == CapturePort && c.list[i].Port == ControllerPort
+		sampling := c.list[i].Kind == CapturePort && c.list[i].Port == SamplePort
+		c.controller, c.sampling = c.controller || controller, c.sampling || sampling
+		c.everyFrame = c.everyFrame || c.list[i].Kind != CaptureNone && !controller && !sampling
+		c.tracing = c.tracing || c.list[i].Kind == CaptureTrace
 	}
 	return true
 }
 
 // markStage records the time for an entry of captures.marks, if some capture traces frames. If a batch
 // repeats a stage, only the first end counts.
-func (w *Worker) markStage(stage int) {
-	if w.captures.tracing && w.captures.marks[stage] == 0 {
-		w.captures.marks[stage] = w.clock()
+func (c *captures) markStage(stage int) {
+	if c.tracing && c.marks[stage] == 0 {
+		c.marks[stage] = c.clock()
 	}
 }
 
 // beginCapture records the time at which a batch begins, before Recv.
-func (w *Worker) beginCapture() {
-	w.captures.clockNS = w.clock()
-	w.captures.marks = [stages + 1]uint64{}
-	w.markStage(0)
+func (c *captures) beginCapture() {
+	c.clockNS = c.clock()
+	c.marks = [stages + 1]uint64{}
+	c.markStage(0)
 }
 
 // recordReceived captures the frames of a batch as the queue has received them, before decapsulation.
-func (w *Worker) recordReceived() {
-	w.markStage(1 + stageReceive)
-	for i := range w.batch.Frames[:w.batch.N] {
-		w.recordAtPort(i, w.batch.Port, CapturedIn, 0)
+func (c *captures) recordReceived() {
+	c.markStage(1 + stageReceive)
+	for i := range c.batch.Frames[:c.batch.N] {
+		c.recordAtPort(i, c.batch.Port, CapturedIn, 0)
 	}
 }
 
-// lookUpCaptured looks up the frames of a batch, as lookUp does without captures, and captures them. If a
-// capture traces frames, it looks them up one by one, to record which cache has found each of them.
-func (w *Worker) lookUpCaptured() {
-	w.markStage(1 + stageParse)
-	if !w.captures.tracing {
-		w.cache.Lookup(&w.keys, w.live, &w.slots, &w.lookups)
+// The method lookUp looks up the frames of a batch, as Worker.lookUp does without captures, and captures
+// them. If a capture traces frames, it looks them up one by one, to record which cache has found each of
+// them.
+func (c *captures) lookUp() {
+	c.markStage(1 + stageParse)
+	if !c.tracing {
+		c.cache.Lookup(&c.keys, c.live, &c.slots, &c.lookups)
 	}
-	for live := w.live; live != 0; live &= live - 1 {
+	for live := c.live; live != 0; live &= live - 1 {
 		i := bits.TrailingZeros32(live)
-		was, cache := w.lookups, CacheNone
-		if w.captures.tracing {
-			w.cache.Lookup(&w.keys, 1<<i, &w.slots, &w.lookups)
+		was, cache := c.lookups, CacheNone
+		if c.tracing {
+			c.cache.Lookup(&c.keys, 1<<i, &c.slots, &c.lookups)
 			switch {
-			case w.lookups.ExactHits > was.ExactHits:
+			case c.lookups.ExactHits > was.ExactHits:
 				cache = CacheExact
-			case w.lookups.MegaflowHits > was.MegaflowHits:
+			case c.lookups.MegaflowHits > was.MegaflowHits:
 				cache = CacheMegaflow
 			}
 		}
-		w.recordInner(i)
+		c.recordInner(i)
 		var actions []flowtable.Action
-		if slot := w.slots[i]; slot != flowtable.NoSlot {
-			actions = w.cache.Actions(slot)
+		if slot := c.slots[i]; slot != flowtable.NoSlot {
+			actions = c.cache.Actions(slot)
 		}
-		w.recordFound(i, w.slots[i], uint32(w.lookups.MasksSearched-was.MasksSearched), cache, actions)
+		c.recordFound(i, c.slots[i], uint32(c.lookups.MasksSearched-was.MasksSearched), cache, actions)
 	}
-	w.markStage(1 + stageLookup)
+	c.markStage(1 + stageLookup)
 }
 
 // recordHeld captures frame 0 of the batch, a held frame whose actions are executed without a look-up.
-func (w *Worker) recordHeld(h *HeldFrame, actions []flowtable.Action) {
-	w.beginCapture()
+func (c *captures) recordHeld(h *HeldFrame, actions []flowtable.Action) {
+	c.beginCapture()
 	// A frame that has waited for a neighbour was already captured at its look-up.
 	if h.Then.Op == flowtable.OpNone {
-		w.recordInner(0)
-		w.recordFound(0, flowtable.NoSlot, 0, CacheControl, actions)
+		c.recordInner(0)
+		c.recordFound(0, flowtable.NoSlot, 0, CacheControl, actions)
 	}
-	w.markStage(1 + stageLookup)
+	c.markStage(1 + stageLookup)
 }
 
 // recordInner captures a decapsulated or held frame before its look-up, for the captures of its input port.
 // Other frames were captured by recordReceived.
-func (w *Worker) recordInner(i int) {
-	f := &w.batch.Frames[i]
-	if f.Held == 0 && f.InPort == w.batch.Port {
+func (c *captures) recordInner(i int) {
+	f := &c.batch.Frames[i]
+	if f.Held == 0 && f.InPort == c.batch.Port {
 		return
 	}
-	for at := range w.captures.pending[:w.captures.count] {
-		if p := &w.captures.pending[at]; int(p.frame) == i && p.record.kind() == CapturedIn && p.record.port() == f.InPort {
+	for at := range c.pending[:c.count] {
+		if p := &c.pending[at]; int(p.frame) == i && p.record.kind() == CapturedIn && p.record.port() == f.InPort {
 			return // the frame was captured before an earlier look-up
 		}
 	}
-	w.recordAtPort(i, f.InPort, CapturedIn, 0)
+	c.recordAtPort(i, f.InPort, CapturedIn, 0)
 }
 
 // recordFound writes the result of a look-up into the existing records of frame i. For each capture of kind
 // CaptureTrace that selects the frame, it also writes a new record of kind CapturedTrace.
-func (w *Worker) recordFound(i int, slot, masks uint32, cache CaptureCache, actions []flowtable.Action) {
-	p := &w.captures
-	for at := range p.list {
-		if t := &p.list[at]; t.Kind == CaptureTrace && matches(&w.keys[i], t) {
-			w.writeRecord(sight{capture: at, frame: i, kind: CapturedTrace, port: w.batch.Frames[i].InPort, actions: actions})
+func (c *captures) recordFound(i int, slot, masks uint32, cache CaptureCache, actions []flowtable.Action) {
+	for at := range c.list {
+		if t := &c.list[at]; t.Kind == CaptureTrace && matches(&c.keys[i], t) {
+			c.writeRecord(sight{capture: at, frame: i, kind: CapturedTrace, port: c.batch.Frames[i].InPort, actions: actions})
 		}
 	}
-	for at := range p.pending[:p.count] {
-		if r := &p.pending[at]; int(r.frame) == i {
+	for at := range c.pending[:c.count] {
+		if r := &c.pending[at]; int(r.frame) == i {
 			r.record.setLookup(slot, masks, cache)
 		}
 	}
@@ -247,43 +269,42 @@ func matches(k *flowtable.Key, t *Capture) bool {
 
 // recordAtPort captures frame i for the captures of the port with this number. The record lacks the first
 // bytes of the frame: skip is their number.
-func (w *Worker) recordAtPort(i int, number uint32, kind CapturedKind, skip int) {
-	for at := range w.captures.list {
-		if t := &w.captures.list[at]; t.Kind == CapturePort && t.Port == number {
-			w.writeRecord(sight{capture: at, frame: i, kind: kind, port: number, skip: skip})
+func (c *captures) recordAtPort(i int, number uint32, kind CapturedKind, skip int) {
+	for at := range c.list {
+		if t := &c.list[at]; t.Kind == CapturePort && t.Port == number {
+			c.writeRecord(sight{capture: at, frame: i, kind: kind, port: number, skip: skip})
 		}
 	}
 }
 
 // recordSend captures frames that are about to be sent to port p. A frame with a tunnel header is also
 // captured without the header, for the captures of the tunnel's port.
-func (w *Worker) recordSend(p *txPort, order []uint8) {
+func (c *captures) recordSend(p *txPort, order []uint8) {
 	for _, i := range order {
-		w.recordAtPort(int(i), p.port, CapturedOut, 0)
-		if over := w.overlay[i]; over.port != 0 {
-			w.recordAtPort(int(i), uint32(over.port), CapturedOut, int(over.outer))
+		c.recordAtPort(int(i), p.port, CapturedOut, 0)
+		if over := c.overlay[i]; over.port != 0 {
+			c.recordAtPort(int(i), uint32(over.port), CapturedOut, int(over.outer))
 		}
 	}
 }
 
 // recordSent writes the result of sending frames to port p into their records. "accepted" is the number of
 // frames at the start of the list "order" that the port has accepted.
-func (w *Worker) recordSent(p *txPort, order []uint8, accepted int) {
+func (c *captures) recordSent(p *txPort, order []uint8, accepted int) {
 	for n, i := range order {
-		reason := w.batch.Frames[i].Drop
+		reason := c.batch.Frames[i].Drop
 		if n >= accepted {
 			reason = packet.DropTxFull
 		}
-		w.recordResult(p, int(i), w.overlay[i].port, reason)
+		c.recordResult(p, int(i), c.overlay[i].port, reason)
 	}
 }
 
 // recordResult writes the result of sending frame i to port p into the frame's records: success, or a drop
 // reason. tunnelPort is the port of the tunnel whose header the frame has; 0: none.
-func (w *Worker) recordResult(p *txPort, i int, tunnelPort uint16, reason packet.DropReason) {
-	t := &w.captures
-	for at := range t.pending[:t.count] {
-		r := &t.pending[at]
+func (c *captures) recordResult(p *txPort, i int, tunnelPort uint16, reason packet.DropReason) {
+	for at := range c.pending[:c.count] {
+		r := &c.pending[at]
 		if int(r.frame) != i {
 			continue
 		}
@@ -302,36 +323,36 @@ func (w *Worker) recordResult(p *txPort, i int, tunnelPort uint16, reason packet
 		}
 	}
 	if reason != packet.DropNone {
-		w.recordDropped(i, p.port, reason)
+		c.recordDropped(i, p.port, reason)
 	}
 }
 
 // recordDrop captures a frame that is dropped before it reaches an output, and writes
 // the drop reason into the frame's records.
-func (w *Worker) recordDrop(f *packet.Frame, reason packet.DropReason) {
-	for i := range w.batch.Frames[:w.batch.N] {
-		if &w.batch.Frames[i] != f {
+func (c *captures) recordDrop(f *packet.Frame, reason packet.DropReason) {
+	for i := range c.batch.Frames[:c.batch.N] {
+		if &c.batch.Frames[i] != f {
 			continue
 		}
-		for at := range w.captures.pending[:w.captures.count] {
-			if r := &w.captures.pending[at]; int(r.frame) == i && r.record.kind() != CapturedOut {
+		for at := range c.pending[:c.count] {
+			if r := &c.pending[at]; int(r.frame) == i && r.record.kind() != CapturedOut {
 				r.record.drop(reason)
 			}
 		}
-		w.recordDropped(i, f.InPort, reason)
+		c.recordDropped(i, f.InPort, reason)
 		return
 	}
 }
 
 // recordDropped captures the dropped frame i for the captures of kind CaptureDrops. number is the port that
 // counts the drop.
-func (w *Worker) recordDropped(i int, number uint32, reason packet.DropReason) {
-	for at := range w.captures.list {
-		t := &w.captures.list[at]
-		if t.Kind != CaptureDrops || t.Port != 0 && t.Port != number && t.Port != w.batch.Frames[i].InPort {
+func (c *captures) recordDropped(i int, number uint32, reason packet.DropReason) {
+	for at := range c.list {
+		t := &c.list[at]
+		if t.Kind != CaptureDrops || t.Port != 0 && t.Port != number && t.Port != c.batch.Frames[i].InPort {
 			continue
 		}
-		r := w.writeRecord(sight{capture: at, frame: i, kind: CapturedDrop, port: number, headerOnly: reason == packet.DropPortFault})
+		r := c.writeRecord(sight{capture: at, frame: i, kind: CapturedDrop, port: number, headerOnly: reason == packet.DropPortFault})
 		if r != nil {
 			r.drop(reason)
 		}
@@ -340,10 +361,10 @@ func (w *Worker) recordDropped(i int, number uint32, reason packet.DropReason) {
 
 // recordHeldDrop captures a held frame that is dropped, or consumed by control, while it is in its slot and
 // in no batch.
-func (w *Worker) recordHeldDrop(slot uint32, reason packet.DropReason) {
-	h := &w.sh.Held[slot]
-	for at := range w.captures.list {
-		t := &w.captures.list[at]
+func (c *captures) recordHeldDrop(slot uint32, reason packet.DropReason) {
+	h := &c.sh.Held[slot]
+	for at := range c.list {
+		t := &c.list[at]
 		drops := t.Kind == CaptureDrops && reason != packet.Consumed && (t.Port == 0 || t.Port == h.InPort)
 		seen := t.Kind == CapturePort && t.Port == h.InPort && h.Then.Op == flowtable.OpNone
 		if !drops && !seen {
@@ -353,30 +374,30 @@ func (w *Worker) recordHeldDrop(slot uint32, reason packet.DropReason) {
 		if seen {
 			kind = CapturedIn
 		}
-		bytes := w.heldBytes(slot)[:h.Len]
-		r, room := w.reserveRecord(at, kind, len(bytes), 0)
+		bytes := c.sh.heldBytes(slot)[:h.Len]
+		r, room := c.reserveRecord(at, kind, len(bytes), 0)
 		if r == nil {
 			continue
 		}
 		copy(room, bytes)
-		r.fill(h.InPort, h.InPort, len(bytes), w.now, h.SinceNS)
+		r.fill(h.InPort, h.InPort, len(bytes), c.now, h.SinceNS)
 		if reason == packet.Consumed {
 			r.sent(ControllerPort)
 		} else {
 			r.drop(reason)
 		}
-		w.captures.ring.Commit()
-		w.sh.CaptureCounters[at].Written++
+		c.ring.Commit()
+		c.sh.CaptureCounters[at].Written++
 	}
-	w.captures.ring.Publish()
+	c.ring.Publish()
 }
 
 // writeRecord writes the record that s describes and returns it. It returns nil if there is no room for the
 // record, or the capture has reached its limit. The record is published at the end of the batch.
-func (w *Worker) writeRecord(s sight) captureRecord {
-	p, f := &w.captures, &w.batch.Frames[s.frame]
-	if p.count == maxCaptured {
-		w.sh.CaptureCounters[s.capture].Lost++
+func (c *captures) writeRecord(s sight) captureRecord {
+	f := &c.batch.Frames[s.frame]
+	if c.count == maxCaptured {
+		c.sh.CaptureCounters[s.capture].Lost++
 		return nil
 	}
 	actions, extra := s.actions[:min(len(s.actions), maxCapturedActions)], 0
@@ -395,23 +416,23 @@ func (w *Worker) writeRecord(s sight) captureRecord {
 	if s.bounded {
 		shown = min(shown, int(s.maxLen))
 	}
-	r, room := w.reserveRecord(s.capture, s.kind, shown, extra)
+	r, room := c.reserveRecord(s.capture, s.kind, shown, extra)
 	if r == nil {
 		return nil
 	}
-	w.gatherRecord(f, room[extra:], s.skip)
-	if p.clockNS == 0 {
-		p.clockNS = w.clock()
+	c.gatherRecord(f, room[extra:], s.skip)
+	if c.clockNS == 0 {
+		c.clockNS = c.clock()
 	}
 	held := uint64(0)
 	if f.Held != 0 {
-		held = w.sh.Held[f.Held-1].SinceNS
+		held = c.sh.Held[f.Held-1].SinceNS
 	}
-	r.fill(s.port, f.InPort, f.Len()-s.skip, p.clockNS, held)
-	r[6] = byte(w.batch.N)
+	r.fill(s.port, f.InPort, f.Len()-s.skip, c.clockNS, held)
+	r[6] = byte(c.batch.N)
 	if extra != 0 {
 		r[7] = captureKeyed
-		for n, word := range w.keys[s.frame] {
+		for n, word := range c.keys[s.frame] {
 			binary.LittleEndian.PutUint64(room[8*n:], word)
 		}
 	}
@@ -423,26 +444,26 @@ func (w *Worker) writeRecord(s sight) captureRecord {
 		r[7] |= captureSampled
 		s.sample.put(room[8*flowtable.KeyWords:])
 	}
-	p.ring.Commit()
-	w.sh.CaptureCounters[s.capture].Written++
-	p.wrote = true
-	p.pending[p.count] = pendingRecord{record: r, frame: uint8(s.frame)}
-	p.count++
+	c.ring.Commit()
+	c.sh.CaptureCounters[s.capture].Written++
+	c.wrote = true
+	c.pending[c.count] = pendingRecord{record: r, frame: uint8(s.frame)}
+	c.count++
 	return r
 }
 
 // reserveRecord reserves ring space for a record with length bytes of the frame and
 // extra bytes before them. It returns nil if the capture has reached its limit or the
 // ring is full.
-func (w *Worker) reserveRecord(capture int, kind CapturedKind, length, extra int) (r captureRecord, room []byte) {
-	t, counters := &w.captures.list[capture], &w.sh.CaptureCounters[capture]
+func (c *captures) reserveRecord(capture int, kind CapturedKind, length, extra int) (r captureRecord, room []byte) {
+	t, counters := &c.list[capture], &c.sh.CaptureCounters[capture]
 	if t.Limit != 0 && counters.Written >= t.Limit {
 		return nil, nil
 	}
 	if t.Snap != 0 {
 		length = min(length, int(t.Snap))
 	}
-	r = w.captures.ring.Reserve(captureHeader + extra + length)
+	r = c.ring.Reserve(captureHeader + extra + length)
 	if r == nil {
 		counters.Lost++
 		return nil, nil
@@ -453,51 +474,50 @@ func (w *Worker) reserveRecord(capture int, kind CapturedKind, length, extra int
 }
 
 // gatherRecord copies bytes of frame f to dst, as many as fit, beginning at offset skip.
-func (w *Worker) gatherRecord(f *packet.Frame, dst []byte, skip int) {
-	c := w.batch.Cursor(f)
+func (c *captures) gatherRecord(f *packet.Frame, dst []byte, skip int) {
+	from := c.batch.Cursor(f)
 	var outer [packet.Headroom]byte
-	c.Read(outer[:min(skip, len(outer))])
-	c.Read(dst)
+	from.Read(outer[:min(skip, len(outer))])
+	from.Read(dst)
 }
 
 // finishCapture completes the records of the batch with verdicts and stage times, and publishes them to the
 // control process.
-func (w *Worker) finishCapture() {
-	p := &w.captures
-	w.markStage(1 + stageSend)
-	for at := range p.pending[:p.count] {
-		r := p.pending[at].record
+func (c *captures) finishCapture() {
+	c.markStage(1 + stageSend)
+	for at := range c.pending[:c.count] {
+		r := c.pending[at].record
 		if r.verdict() == VerdictNone {
-			w.settleRecord(r, int(p.pending[at].frame))
+			c.settleRecord(r, int(c.pending[at].frame))
 		}
 		for stage := range stages {
-			if from, to := p.marks[stage], p.marks[stage+1]; from != 0 && to > from {
+			if from, to := c.marks[stage], c.marks[stage+1]; from != 0 && to > from {
 				binary.LittleEndian.PutUint32(r[captureStageAt+4*stage:], uint32(min(to-from, 1<<32-1)))
 			}
 		}
-		p.pending[at] = pendingRecord{}
+		c.pending[at] = pendingRecord{}
 	}
-	p.count, p.clockNS = 0, 0
-	p.marks = [stages + 1]uint64{}
-	if p.wrote {
-		p.wrote = false
-		p.ring.Publish()
+	c.count, c.clockNS = 0, 0
+	c.marks = [stages + 1]uint64{}
+	if c.wrote {
+		c.wrote = false
+		c.ring.Publish()
 	}
 }
 
 // settleRecord sets the verdict of frame i, which was neither sent nor dropped. If the frame missed,
 // settleRecord withdraws a record of the frame's input port (VoidCapture), because the frame is captured
 // again after the answer.
-func (w *Worker) settleRecord(r captureRecord, i int) {
+func (c *captures) settleRecord(r captureRecord, i int) {
 	switch {
-	case w.live>>i&1 == 0:
+	case c.live>>i&1 == 0:
 		r.setVerdict(VerdictMerged)
 	case r.slot() != flowtable.NoSlot || r.cache() == CacheControl:
 		r.setVerdict(VerdictNeighbour)
 	default:
 		r.setVerdict(VerdictMissed)
-		if r.port() == w.batch.Frames[i].InPort {
-			w.sh.CaptureCounters[r[0]].Written--
+		if r.port() == c.batch.Frames[i].InPort {
+			c.sh.CaptureCounters[r[0]].Written--
 			r[0] = VoidCapture
 		}
 	}

@@ -11,74 +11,74 @@ import (
 // in which a frame passes them. Without a capture that looks at every frame, a point costs one
 // comparison, because the compiler inlines these functions into the stages.
 
-// capturePoll is called before a receive queue is polled.
-func (w *Worker) capturePoll() {
-	if w.captures.everyFrame {
-		w.beginCapture()
+// The method poll is called before a receive queue is polled.
+func (c *captures) poll() {
+	if c.everyFrame {
+		c.beginCapture()
 	}
 }
 
-// captureReceived is called after a receive queue has returned a batch of frames.
-func (w *Worker) captureReceived() {
-	if w.captures.everyFrame {
-		w.recordReceived()
+// The method received is called after a receive queue has returned a batch of frames.
+func (c *captures) received() {
+	if c.everyFrame {
+		c.recordReceived()
 	}
 }
 
-// captureHeld is called for a held frame before actions are executed on it without a look-up.
-func (w *Worker) captureHeld(h *HeldFrame, actions []flowtable.Action) {
-	if w.captures.everyFrame {
-		w.recordHeld(h, actions)
+// The method held is called for a held frame before actions are executed on it without a look-up.
+func (c *captures) held(h *HeldFrame, actions []flowtable.Action) {
+	if c.everyFrame {
+		c.recordHeld(h, actions)
 	}
 }
 
-// captureDrop is called for a frame that is dropped before it reaches an output.
-func (w *Worker) captureDrop(f *packet.Frame, reason packet.DropReason) {
-	if w.captures.everyFrame {
-		w.recordDrop(f, reason)
+// The method drop is called for a frame that is dropped before it reaches an output.
+func (c *captures) drop(f *packet.Frame, reason packet.DropReason) {
+	if c.everyFrame {
+		c.recordDrop(f, reason)
 	}
 }
 
-// captureHeldDrop is called for a held frame that is dropped while it is in its slot and in no batch.
-func (w *Worker) captureHeldDrop(slot uint32, reason packet.DropReason) {
-	if w.captures.everyFrame {
-		w.recordHeldDrop(slot, reason)
+// The method heldDrop is called for a held frame that is dropped while it is in its slot and in no batch.
+func (c *captures) heldDrop(slot uint32, reason packet.DropReason) {
+	if c.everyFrame {
+		c.recordHeldDrop(slot, reason)
 	}
 }
 
-// captureExecuted is called after all actions of a batch, before the pending frames are sent.
-func (w *Worker) captureExecuted() {
-	if w.captures.everyFrame {
-		w.markStage(1 + stageExecute)
+// The method executed is called after all actions of a batch, before the pending frames are sent.
+func (c *captures) executed() {
+	if c.everyFrame {
+		c.markStage(1 + stageExecute)
 	}
 }
 
-// captureSend is called for frames that are about to be sent to port p.
-func (w *Worker) captureSend(p *txPort, order []uint8) {
-	if w.captures.everyFrame {
-		w.recordSend(p, order)
+// The method send is called for frames that are about to be sent to port p.
+func (c *captures) send(p *txPort, order []uint8) {
+	if c.everyFrame {
+		c.recordSend(p, order)
 	}
 }
 
-// captureSent is called after Send of port p. "accepted" is the number of frames at the start of the list
+// The method sent is called after Send of port p. "accepted" is the number of frames at the start of the list
 // "order" that the port has accepted.
-func (w *Worker) captureSent(p *txPort, order []uint8, accepted int) {
-	if w.captures.everyFrame {
-		w.recordSent(p, order, accepted)
+func (c *captures) sent(p *txPort, order []uint8, accepted int) {
+	if c.everyFrame {
+		c.recordSent(p, order, accepted)
 	}
 }
 
-// captureResult is called after frame i was sent to port p, or dropped there if reason is not DropNone.
+// The method result is called after frame i was sent to port p, or dropped there if reason is not DropNone.
 // tunnelPort is the port of the tunnel whose header the frame has; 0: none.
-func (w *Worker) captureResult(p *txPort, i int, tunnelPort uint16, reason packet.DropReason) {
-	if w.captures.everyFrame {
-		w.recordResult(p, i, tunnelPort, reason)
+func (c *captures) result(p *txPort, i int, tunnelPort uint16, reason packet.DropReason) {
+	if c.everyFrame {
+		c.recordResult(p, i, tunnelPort, reason)
 	}
 }
 
-// captureEnd is called at the end of a batch. It publishes the batch's records.
-func (w *Worker) captureEnd() {
-	if w.captures.everyFrame || w.captures.count > 0 {
-		w.finishCapture()
+// The method end is called at the end of a batch. It publishes the batch's records.
+func (c *captures) end() {
+	if c.everyFrame || c.count > 0 {
+		c.finishCapture()
 	}
 }

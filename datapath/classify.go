@@ -85,7 +85,7 @@ func (w *Worker) lookUp(tunneled uint32) {
 	}
 	w.lookups = flowtable.LookupCounts{}
 	if w.captures.everyFrame {
-		w.lookUpCaptured()
+		w.captures.lookUp()
 	} else {
 		found := uint32(0)
 		if q := w.rxInUse; q != nil && q.fuses && w.fuses() {

@@ -93,7 +93,7 @@ func (w *Worker) apply(msg []byte) bool {
 	case CmdBFD:
 		return w.setBFD(arg, body)
 	case CmdCapture:
-		return w.setCapture(arg, body)
+		return w.captures.set(arg, body)
 	case CmdWeight:
 		return w.setWeight(arg, body)
 	}
@@ -208,8 +208,8 @@ func (w *Worker) performHeld(h *HeldFrame, actions []flowtable.Action) {
 	} else {
 		*w.keys[0].Tunnel() = w.words[0]
 		w.setTracked()
-		w.captureHeld(h, actions)
-		done := w.sampleRun(0, 1, actions)
+		w.captures.held(h, actions)
+		done := w.captures.sampleRun(0, 1, actions)
 		if done += w.trackGiven(actions[done:]); w.live != 0 {
 			w.perform(0, actions, done, tailOf(actions))
 		}

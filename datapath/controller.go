@@ -28,20 +28,20 @@ const (
 // capture of ControllerPort. note becomes Captured.Note. The record of a tracked frame also has
 // the frame's key, with the connection's original tuple. toController returns false if there is no such
 // capture, or if the frame exceeds the rate and its port's reserve.
-func (w *Worker) toController(i int, maxLen, note uint32) (shown bool) {
-	if !w.captures.controller {
+func (c *captures) toController(i int, maxLen, note uint32) (shown bool) {
+	if !c.controller {
 		return false
 	}
-	for at := range w.captures.list {
-		t := &w.captures.list[at]
+	for at := range c.list {
+		t := &c.list[at]
 		if t.Kind != CapturePort || t.Port != ControllerPort {
 			continue
 		}
-		if !shown && !w.mayControl(&w.batch.Frames[i]) {
+		if !shown && !c.mayControl(&c.batch.Frames[i]) {
 			return false
 		}
 		shown = true
-		if r := w.writeRecord(sight{capture: at, frame: i, kind: CapturedOut, port: ControllerPort, bounded: true, maxLen: maxLen, keyed: w.keys[i].Tracked()}); r != nil {
+		if r := c.writeRecord(sight{capture: at, frame: i, kind: CapturedOut, port: ControllerPort, bounded: true, maxLen: maxLen, keyed: c.keys[i].Tracked()}); r != nil {
 			r.sent(ControllerPort)
 			r.setNote(note)
 		}
@@ -51,8 +51,8 @@ func (w *Worker) toController(i int, maxLen, note uint32) (shown bool) {
 
 // mayControl takes a token for a capture for the controller: from the bucket of all ports, or else from the
 // reserve of the frame's input port. It returns false if both are empty.
-func (w *Worker) mayControl(f *packet.Frame) bool {
-	p := &w.ports[f.InPort%uint32(len(w.ports))]
-	return port.TakeToken(&w.controllerDue, w.now, controllerIntervalNS, controllerBurst) ||
-		port.TakeToken(&p.reservedNS, w.now, controllerReserveNS, controllerReserve)
+func (c *captures) mayControl(f *packet.Frame) bool {
+	p := &c.ports[f.InPort%uint32(len(c.ports))]
+	return port.TakeToken(&c.controllerDue, c.now, controllerIntervalNS, controllerBurst) ||
+		port.TakeToken(&p.reservedNS, c.now, controllerReserveNS, controllerReserve)
 }

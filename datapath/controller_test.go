@@ -30,7 +30,7 @@ func TestController(t *testing.T) {
 	if len(got) < controllerBurst+controllerReserve || len(got) > frames {
 		t.Fatalf("%d of %d frames seen, want a burst of %d", len(got), frames, controllerBurst+controllerReserve)
 	}
-	if r.w.controllerDue < r.w.now {
+	if r.w.captures.controllerDue < r.w.now {
 		t.Error("the burst did not move controllerDue")
 	}
 	for i := range got {
@@ -123,7 +123,7 @@ func TestControllerRate(t *testing.T) {
 	r.w.now = 1 << 50
 	show := func() (n int) {
 		for range 2 * controllerBurst {
-			if r.w.captures.count = 0; r.w.toController(0, 0xffff, 0) {
+			if r.w.captures.count = 0; r.w.captures.toController(0, 0xffff, 0) {
 				n++
 			}
 		}

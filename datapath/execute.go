@@ -76,7 +76,7 @@ func (w *Worker) executeRun(firstIndex int, slot uint32) int {
 	}
 	done := 0
 	if len(actions) > 0 && actions[0].Op == flowtable.OpSample {
-		done = w.sampleRun(firstIndex, end, actions)
+		done = w.captures.sampleRun(firstIndex, end, actions)
 	}
 	if done < len(actions) && actions[done].Op == flowtable.OpCT {
 		w.cursor = firstIndex
@@ -200,7 +200,7 @@ func (w *Worker) perform(i int, actions []flowtable.Action, start, tail int) {
 			return
 		case flowtable.OpController:
 			if !muted {
-				sent = w.toController(i, a.U32, uint32(a.U64)) || sent
+				sent = w.captures.toController(i, a.U32, uint32(a.U64)) || sent
 			}
 			muted = false
 		case flowtable.OpAnswer:
@@ -235,7 +235,7 @@ func (w *Worker) perform(i int, actions []flowtable.Action, start, tail int) {
 		case flowtable.OpObserve:
 			observation = a.U64
 		case flowtable.OpSample:
-			w.sample(i, a, observation)
+			w.captures.sample(i, a, observation)
 		case flowtable.OpRecirc:
 			if !w.recirculate(i, a.U32, at+1 == len(actions)) {
 				return

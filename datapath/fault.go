@@ -125,7 +125,7 @@ func (w *Worker) countTaken(p *txPort) {
 		return
 	}
 	taken := p.pending[p.sent:min(int(p.sent)+q.Taken(), int(p.count))]
-	w.captureSent(p, taken, len(taken))
+	w.captures.sent(p, taken, len(taken))
 	for _, i := range taken {
 		f := &w.batch.Frames[i]
 		w.countSent(p, int(i), f.Drop)

@@ -77,7 +77,7 @@ func (w *Worker) hold(i int, tunnelAction flowtable.Action) (slot uint32, reason
 		return 0, packet.DropHeldShare
 	}
 	slot = p.free[len(p.free)-1]
-	w.batch.Gather(f, w.heldBytes(slot)) // the copy may fault, so the slot stays free until it is complete
+	w.batch.Gather(f, w.sh.heldBytes(slot)) // the copy may fault, so the slot stays free until it is complete
 	p.free = p.free[:len(p.free)-1]
 	h := &w.sh.Held[slot]
 	*h = HeldFrame{Len: uint32(length), State: HeldWaiting, InPort: f.InPort, Number: h.Number, SinceNS: w.now,
@@ -107,7 +107,7 @@ func (w *Worker) holdOwn(inPort uint32, frame []byte) (slot uint32, ok bool) {
 	}
 	slot = p.free[len(p.free)-1]
 	p.free = p.free[:len(p.free)-1]
-	copy(w.heldBytes(slot), frame)
+	copy(w.sh.heldBytes(slot), frame)
 	h := &w.sh.Held[slot]
 	*h = HeldFrame{Len: uint32(len(frame)), State: HeldWaiting, InPort: inPort, Number: h.Number, SinceNS: w.now}
 	p.tally(h, 1)
@@ -117,8 +117,8 @@ func (w *Worker) holdOwn(inPort uint32, frame []byte) (slot uint32, ok bool) {
 // hashWord is the index of the hash of the Geneve options among the tunnel words.
 const hashWord = flowtable.WTunOpts - flowtable.WTunID
 
-func (w *Worker) heldBytes(slot uint32) []byte {
-	return w.sh.HeldBytes[int(slot)*HeldBytes:][:HeldBytes]
+func (sh *Shared) heldBytes(slot uint32) []byte {
+	return sh.HeldBytes[int(slot)*HeldBytes:][:HeldBytes]
 }
 
 // waiting returns the frame held in heldSlot, or nil if the slot holds no waiting frame.
@@ -173,14 +173,14 @@ func (w *Worker) freeHeld(slot uint32) {
 // consumeHeld frees the slot of a held frame that the control process has taken for itself. No drop counter
 // counts the frame.
 func (w *Worker) consumeHeld(slot uint32) {
-	w.captureHeldDrop(slot, packet.Consumed)
+	w.captures.heldDrop(slot, packet.Consumed)
 	w.freeHeld(slot)
 }
 
 // dropHeld drops the frame held in a slot. The port of the tunnel counts the drop if the frame waits for a
 // neighbour, because other outputs may have sent their copies. Otherwise the input port counts it.
 func (w *Worker) dropHeld(slot uint32, reason packet.DropReason) {
-	w.captureHeldDrop(slot, reason)
+	w.captures.heldDrop(slot, reason)
 	h := &w.sh.Held[slot]
 	if h.Then.Op == flowtable.OpTunnel {
 		w.sh.Counters.Drops[reason]++
@@ -196,7 +196,7 @@ func (w *Worker) dropHeld(slot uint32, reason packet.DropReason) {
 func (w *Worker) resume(slot uint32, h *HeldFrame) {
 	b := &w.batch
 	i := b.N
-	bytes := w.heldBytes(slot)[:h.Len]
+	bytes := w.sh.heldBytes(slot)[:h.Len]
 	f, head := b.Next()
 	f.InPort, f.Held, f.Flags, f.Offload = h.InPort, slot+1, packet.FrameResumed, h.Offload
 	n := copy(head[:], bytes)

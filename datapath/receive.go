@@ -166,7 +166,7 @@ func (w *Worker) receive(q *rxQueue) int {
 	w.cursor, w.live, w.undone = 0, 0, 0
 	w.beginTracks()
 	w.visit(q)
-	w.capturePoll()
+	w.captures.poll()
 	n := q.rx.Recv(b)
 	w.prefetchNext()
 	if n < 0 {
@@ -192,7 +192,7 @@ func (w *Worker) receive(q *rxQueue) int {
 	if w.batchFull {
 		q.lateNS = w.now + streamNS
 	}
-	w.captureReceived()
+	w.captures.received()
 	tunneled := uint32(0)
 	if q.tunnel {
 		tunneled = w.decapsulate()
@@ -234,7 +234,7 @@ func (w *Worker) countReceived(n int) {
 
 // drop counts a frame that reached no output, under its drop reason.
 func (w *Worker) drop(f *packet.Frame, reason packet.DropReason) {
-	w.captureDrop(f, reason)
+	w.captures.drop(f, reason)
 	w.dropFrom(f.InPort, reason)
 }
 

@@ -132,7 +132,7 @@ func (w *Worker) refuse(p *txPort, order []uint8) bool {
 		return false
 	}
 	for _, i := range order {
-		w.captureResult(p, int(i), w.overlay[i].port, packet.DropSlowReceiver)
+		w.captures.result(p, int(i), w.overlay[i].port, packet.DropSlowReceiver)
 		w.countSent(p, int(i), packet.DropSlowReceiver)
 	}
 	return true

@@ -57,11 +57,11 @@ func readSampled(b []byte) Sampled {
 // sampleRun executes the OpSample actions at the start of an action list on the live frames from index
 // "first" to end-1. It returns the number of list elements that it has executed. It skips fragments of
 // complete datagrams, which were sampled when they arrived.
-func (w *Worker) sampleRun(first, end int, actions []flowtable.Action) (count int) {
+func (c *captures) sampleRun(first, end int, actions []flowtable.Action) (count int) {
 	for ; count < len(actions) && actions[count].Op == flowtable.OpSample; count++ {
 		for i := first; i < end; i++ {
-			if w.live>>i&1 != 0 && w.fragments.assembled>>i&1 == 0 {
-				w.sample(i, &actions[count], 0)
+			if c.live>>i&1 != 0 && c.fragments.assembled>>i&1 == 0 {
+				c.sample(i, &actions[count], 0)
 			}
 		}
 	}
@@ -71,20 +71,20 @@ func (w *Worker) sampleRun(first, end int, actions []flowtable.Action) (count in
 // sample executes the OpSample a on frame i. With the probability of a, it writes the frame's first bytes
 // to each capture whose port is SamplePort. Beyond the rate of maySample, it only counts the frame.
 // observation has the IPFIX domain and point, see flowtable.OpObserve.
-func (w *Worker) sample(i int, a *flowtable.Action, observation uint64) {
-	if !w.captures.sampling || a.U32 != 1<<32-1 && uint32(w.dice.Uint64()>>32) >= a.U32 {
+func (c *captures) sample(i int, a *flowtable.Action, observation uint64) {
+	if !c.sampling || a.U32 != 1<<32-1 && uint32(c.dice.Uint64()>>32) >= a.U32 {
 		return
 	}
-	if !w.maySample(&w.batch.Frames[i]) {
-		w.sh.Counters.SamplesRefused++
+	if !c.maySample(&c.batch.Frames[i]) {
+		c.sh.Counters.SamplesRefused++
 		return
 	}
-	w.sh.Counters.Samples++
-	for at := range w.captures.list {
-		if t := &w.captures.list[at]; t.Kind != CapturePort || t.Port != SamplePort {
+	c.sh.Counters.Samples++
+	for at := range c.list {
+		if t := &c.list[at]; t.Kind != CapturePort || t.Port != SamplePort {
 			continue
 		}
-		r := w.writeRecord(sight{capture: at, frame: i, kind: CapturedOut, port: SamplePort, bounded: true, maxLen: uint32(a.U16),
+		r := c.writeRecord(sight{capture: at, frame: i, kind: CapturedOut, port: SamplePort, bounded: true, maxLen: uint32(a.U16),
 			keyed: true, sample: sampleSight{a, observation}})
 		if r != nil {
 			r.sent(SamplePort)
@@ -94,8 +94,8 @@ func (w *Worker) sample(i int, a *flowtable.Action, observation uint64) {
 
 // maySample takes a token for a sample: from the bucket of all ports, or else from the reserve of the
 // frame's input port. It returns false if both are empty.
-func (w *Worker) maySample(f *packet.Frame) bool {
-	p := &w.ports[f.InPort%uint32(len(w.ports))]
-	return port.TakeToken(&w.sampleDue, w.now, sampleIntervalNS, sampleBurst) ||
-		port.TakeToken(&p.sampledNS, w.now, sampleReserveNS, sampleReserve)
+func (c *captures) maySample(f *packet.Frame) bool {
+	p := &c.ports[f.InPort%uint32(len(c.ports))]
+	return port.TakeToken(&c.sampleDue, c.now, sampleIntervalNS, sampleBurst) ||
+		port.TakeToken(&p.sampledNS, c.now, sampleReserveNS, sampleReserve)
 }

@@ -57,7 +57,7 @@ func (w *Worker) sendSegments(p *txPort, i, mtu int) {
 	f := &w.batch.Frames[i]
 	size := f.Offload.Size
 	if !f.LimitSegments(mtu) {
-		w.captureResult(p, i, w.overlay[i].port, packet.DropOversizeFrame)
+		w.captures.result(p, i, w.overlay[i].port, packet.DropOversizeFrame)
 		w.countSent(p, i, packet.DropOversizeFrame)
 		return
 	}
@@ -75,7 +75,7 @@ func (w *Worker) sendSegments(p *txPort, i, mtu int) {
 	if full {
 		reason = packet.DropTxFull
 	}
-	w.captureResult(p, i, outer.port, reason)
+	w.captures.result(p, i, outer.port, reason)
 }
 
 // sendCut sends the frames in w.segments to port p. "outer" describes their outer headers, if they have

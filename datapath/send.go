@@ -124,7 +124,7 @@ func (w *Worker) dropAt(number uint32, i int, reason packet.DropReason) {
 		w.drop(f, reason)
 		return
 	}
-	w.captureDrop(f, reason)
+	w.captures.drop(f, reason)
 	w.sh.Counters.Drops[reason]++
 	w.sh.Ports[number].dropTx(reason)
 	if outer.port != 0 {
@@ -149,7 +149,7 @@ func (w *Worker) touch(p *txPort) {
 // take are dropped.
 func (w *Worker) sendPending(p *txPort) {
 	order := p.pending[:p.count]
-	w.captureSend(p, order)
+	w.captures.send(p, order)
 	w.delivered = w.delivered || p.local
 	w.toTap = w.toTap || p.tap
 	if p.slowNS > 0 && w.refuse(p, order) {
@@ -171,7 +171,7 @@ func (w *Worker) send(p *txPort, order []uint8) {
 	p.sending = true
 	taken := w.deliver(p, &w.batch, order)
 	p.sending = false
-	w.captureSent(p, order, taken)
+	w.captures.sent(p, order, taken)
 	if w.sentAll(p, order, taken) {
 		return
 	}
@@ -237,7 +237,7 @@ func (w *Worker) count(p *txPort, outer overlay, length int, reason packet.DropR
 // frames has none; finish frees their slots.
 func (w *Worker) finish() {
 	w.cursor = w.batch.N
-	w.captureExecuted()
+	w.captures.executed()
 	for at := range w.touched.ports[:w.touched.count] {
 		p := &w.ports[w.touched.ports[at]]
 		if p.tx == nil {
@@ -257,7 +257,7 @@ func (w *Worker) finish() {
 		w.unpublished = false
 		w.upcalls.Publish()
 	}
-	w.captureEnd()
+	w.captures.end()
 	if q := w.rxInUse; q != nil {
 		w.releaseOrKeep(q)
 		w.rxInUse = nil

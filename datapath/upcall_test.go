@@ -37,7 +37,7 @@ func TestMissAndRetry(t *testing.T) {
 		if up.Key.InPort() != 1 || up.Key.EthDst() != 0xa {
 			t.Fatalf("key %x", up.Key)
 		}
-		if got := r.w.heldBytes(up.Arg)[:r.sh.Held[up.Arg].Len]; !bytes.Equal(got, frames[i]) {
+		if got := r.w.sh.heldBytes(up.Arg)[:r.sh.Held[up.Arg].Len]; !bytes.Equal(got, frames[i]) {
 			t.Fatalf("frame %d is held as %d bytes", i, len(got))
 		}
 		if i == 0 {

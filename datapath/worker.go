@@ -56,7 +56,6 @@ package datapath
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"runtime"
 	"runtime/debug"
 	"time"
@@ -167,10 +166,7 @@ type Worker struct {
 
 	kernelFlows kernelFlows
 
-	controllerDue uint64 // virtual time of the token bucket of toController, see port.TakeToken
-	sampleDue     uint64 // virtual time of the token bucket of sample
-	dice          rand.PCG
-	faults        int // number of failed ports not yet reported to the control process
+	faults int // number of failed ports not yet reported to the control process
 	// decoded actions of the command that the worker executes
 	scratch     [flowtable.MaxActions]flowtable.Action
 	holding     bool // CmdHold has stopped the receive queues
@@ -206,12 +202,10 @@ func NewWorker(sh *Shared, c Config) (*Worker, error) {
 	w.ended = make(chan struct{})
 	w.commands = shm.NewConsumer(sh.Commands)
 	w.upcalls = shm.NewProducer(sh.Upcalls, c.UpcallEvent)
-	w.captures.ring = shm.NewProducer(sh.Captures, -1)
 	w.cache = flowtable.NewCache(sh.Cache, c.Seed)
 	w.terminations = tunnel.NewTerminations()
 	w.terminations.OptionsKey = c.OptionsKey
 	w.fragments.Seed = c.Seed
-	w.dice.Seed(c.Seed, uint64(c.Core))
 	w.fragments.whole = make([]uint32, 0, conntrack.MaxDatagrams)
 	w.fragments.slots = make([]uint32, 0, conntrack.MaxFragments)
 	if c.Connections != nil {
@@ -224,6 +218,7 @@ func NewWorker(sh *Shared, c Config) (*Worker, error) {
 	}
 	clear(sh.Templates)
 	clear(sh.Meters)
+	w.captures.init(w)
 	w.held.init(sh)
 	w.kernelFlows = kernelFlows{sh: sh, cache: w.cache, queues: &w.queues, tracks: &w.tracks}
 	w.accounting.init()
@@ -255,11 +250,11 @@ func (w *Worker) Close() {
 
 // The method clock returns CLOCK_MONOTONIC in nanoseconds. Go's time.Since reads the same clock
 // without a system call.
-func (w *Worker) clock() uint64 {
-	if w.fixed != 0 {
-		return w.fixed
+func (t *passTime) clock() uint64 {
+	if t.fixed != 0 {
+		return t.fixed
 	}
-	return w.clockBase + uint64(time.Since(w.clockStart))
+	return t.clockBase + uint64(time.Since(t.clockStart))
 }
 
 // Run runs the worker's loop on a thread of its own until Stop. It returns an error
