@@ -30,8 +30,8 @@ type previousCodec struct {
 	toHost, fromHost protoreflect.MessageDescriptor
 }
 
-// newPreviousCodec reads the format of the previous version. After a release, replace the file by the
-// released format: protoc --descriptor_set_out=testdata/previous.binpb central.proto
+// newPreviousCodec reads the format of the previous version, which is 0.3.0. After a release, replace the
+// file by the released format: protoc --descriptor_set_out=testdata/previous.binpb central.proto
 func newPreviousCodec(t *testing.T) previousCodec {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("..", "wire", "testdata", "previous.binpb"))
