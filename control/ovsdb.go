@@ -8,6 +8,7 @@ import (
 	"weft/api"
 	"weft/control/change"
 	"weft/control/ovsdb"
+	"weft/control/pipeline"
 	"weft/control/ports"
 	"weft/internal/buildinfo"
 )
@@ -102,6 +103,23 @@ func (r ruled) Tables(bridge string) ([]api.Table, error) {
 
 func (r ruled) SetVLANLimit(limit int) {
 	r.d.configuration.Do(func(tx *change.Tx) { r.d.pipeline.SetVLANLimit(tx, limit) })
+}
+
+func (r ruled) Learning(bridge string) (ovsdb.Learning, error) {
+	b, err := r.d.bridges.Find(bridge)
+	if err != nil {
+		return ovsdb.Learning{}, err
+	}
+	return ovsdb.Learning(b.Pipeline.Learning()), nil
+}
+
+func (r ruled) SetLearning(bridge string, l ovsdb.Learning) error {
+	b, err := r.d.bridges.Find(bridge)
+	if err != nil {
+		return err
+	}
+	r.d.configuration.Do(func(tx *change.Tx) { b.Pipeline.SetLearning(tx, pipeline.Learning(l)) })
+	return nil
 }
 
 func (r ruled) ModifyTable(bridge string, mod api.ModTable) error {

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -114,6 +115,72 @@ func TestOVSDBSettings(t *testing.T) {
 	controller = strings.Trim(controller, "[]")
 	r.expect("controller", controller, "status", "state=BACKOFF")
 	r.expect("controller", controller, "status", "connection refused")
+}
+
+// A bridge learns as many addresses as other_config:mac-table-size says, and forwards frames to reserved
+// addresses if forward-bpdu says so. fdb/show and fdb/stats-show print what a genuine ovs-vswitchd prints
+// after the same frames.
+func TestOVSDBLearning(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	r := newRuled(t, l.Host("h"))
+	peer := newOpenVSwitch(t, l.Host("far"))
+	asked := map[string]func(words ...string) string{
+		"Weft": func(words ...string) string {
+			return r.run(append([]string{"ovs-appctl", "-t", "ovs-vswitchd"}, words...)...)
+		},
+		"Open vSwitch": func(words ...string) string {
+			return peer.run(append([]string{"ovs-appctl", "-t", peer.dir + "/ctl"}, words...)...)
+		},
+	}
+	const dst = "020000000099"
+	frame := func(dst, src string) string { return dst + src + "9000" + strings.Repeat("00", 46) }
+	var frames []string
+	for i := range 14 {
+		frames = append(frames, frame(dst, fmt.Sprintf("0200000001%02x", i)))
+	}
+	for name, o := range map[string]*openVSwitch{"Weft": r.openVSwitch, "Open vSwitch": peer} {
+		o.vsctl("add-br br0 -- set bridge br0 datapath_type=netdev fail_mode=secure other_config:mac-table-size=10 other_config:mac-aging-time=3600")
+		for _, port := range []string{"1", "2"} {
+			o.vsctl("add-port br0 t" + port + " -- set interface t" + port + " type=internal ofport_request=" + port)
+		}
+		o.run("ovs-ofctl", "add-flow", "br0", "actions=normal")
+		o.run(append([]string{"ovs-ofctl", "packet-out", "br0", "1", "NORMAL"}, frames...)...)
+		o.run("ovs-ofctl", "packet-out", "br0", "2", "NORMAL", frames[13]) // this address moves
+		for _, forwards := range []string{"false", "true"} {
+			o.vsctl("set bridge br0 other_config:forward-bpdu=" + forwards)
+			for _, dst := range []string{"01:80:c2:00:00:0f", "01:80:c2:00:00:10", "01:00:0c:cc:cc:c7", "01:00:0c:cc:cc:c8", "01:00:0c:cc:cc:cd"} {
+				text := asked[name]("ofproto/trace", "br0", "in_port=1,dl_src=02:00:00:00:01:00,dl_dst="+dst)
+				want := forwards == "true" || dst[9:] == "00:00:10" || dst[9:] == "cc:cc:c8"
+				if forwarded := !strings.Contains(text, "Datapath actions: drop"); forwarded != want {
+					t.Errorf("%s, forward-bpdu=%s: forwards a frame to %s: %v, want %v\n%s", name, forwards, dst, forwarded, want, text)
+				}
+			}
+		}
+	}
+	macs := regexp.MustCompile(`(?m)^.*([0-9a-f]{2}:){5}[0-9a-f]{2}`)
+	eventually(t, func() error {
+		texts := map[string]string{}
+		for name, ask := range asked {
+			list := macs.FindAllString(ask("fdb/show", "br0"), -1)
+			slices.Sort(list)
+			texts[name] = strings.Join(list, "\n") + "\n" + ask("fdb/stats-show", "br0")
+		}
+		if ours, theirs := texts["Weft"], texts["Open vSwitch"]; ours != theirs || !strings.Contains(ours, "table: 10/10\n") {
+			return fmt.Errorf("addresses of Weft:\n%s\nOpen vSwitch:\n%s", ours, theirs)
+		}
+		return nil
+	})
+	r.vsctl("set bridge br0 other_config:mac-table-size=70000 other_config:mac-aging-time=5")
+	for _, line := range []string{"expected 10 to 65536 addresses; 65536 is used", "expected 15 to 3600 seconds; 15 is used"} {
+		if text := r.weft.Control().Output(); !strings.Contains(text, line) {
+			t.Errorf("the log lacks: %s", line)
+		}
+	}
+	if text := asked["Weft"]("fdb/stats-clear", "br0") + asked["Weft"]("fdb/stats-show", "br0"); !strings.Contains(text, "10/65536\n") ||
+		!strings.Contains(text, "learned MAC entries     : 0\n") {
+		t.Errorf("after fdb/stats-clear:\n%s", text)
+	}
 }
 
 // Of two weftds that follow one database, one has the lock and carries out the rows. The other

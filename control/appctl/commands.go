@@ -56,6 +56,8 @@ func Commands(setup Setup) []unixctl.Command {
 		{Name: "exit", Usage: "[--cleanup]", Most: 1, Changes: true, Run: c.exit},
 		{Name: "fdb/show", Usage: "bridge", Least: 1, Most: 1, Run: c.showFDB},
 		{Name: "fdb/flush", Usage: "[bridge]", Most: 1, Changes: true, Run: c.flushFDB},
+		{Name: "fdb/stats-show", Usage: "bridge", Least: 1, Most: 1, Run: c.showFDBStatistics},
+		{Name: "fdb/stats-clear", Usage: "[bridge]", Most: 1, Changes: true, Run: c.clearFDBStatistics},
 		{Name: "dpif/show", Run: text(c.showPorts)},
 		{Name: "ofproto/list", Run: text(func() string { return strings.Join(c.bridgeList(), "\n") + "\n" })},
 		{Name: "ofproto/trace", Usage: "bridge flow", Least: 2, Most: 2, Run: c.trace},
@@ -99,19 +101,18 @@ func (c *commands) showFDB(words []string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	numbers := map[uint32]uint32{}
-	ports, _ := c.Ports.List("") // fails for an unknown name only
-	for i := range ports {
-		numbers[ports[i].Number] = ports[i].InFlows()
-	}
 	var out strings.Builder
 	out.WriteString(" port  VLAN  MAC                Age\n")
 	for _, m := range c.MACs.List(b.Number) {
-		port := fmt.Sprint(numbers[m.PortNumber])
-		if numbers[m.PortNumber] == api.LocalPort {
+		port := fmt.Sprint(m.PortNumber)
+		if m.PortNumber == api.LocalPort {
 			port = "LOCAL"
 		}
-		fmt.Fprintf(&out, "%5s  %4d  %s  %3d\n", port, m.VLAN, m.MAC, int(m.AgeS))
+		age := fmt.Sprintf("%3d", int(m.AgeS))
+		if m.Declared {
+			age = "static"
+		}
+		fmt.Fprintf(&out, "%5s  %4d  %s  %s\n", port, m.VLAN, m.MAC, age)
 	}
 	return out.String(), nil
 }
@@ -131,6 +132,45 @@ func (c *commands) flushFDB(words []string) (string, error) {
 		}
 	}
 	return "table successfully flushed\n", nil
+}
+
+func (c *commands) showFDBStatistics(words []string) (string, error) {
+	b, err := c.Bridges.Find(words[0])
+	if err != nil {
+		return "", err
+	}
+	declared := 0
+	for _, m := range c.MACs.List(b.Number) {
+		if m.Declared {
+			declared++
+		}
+	}
+	s := c.Pipeline.Addresses().StatisticsOf(b.Number)
+	var out strings.Builder
+	fmt.Fprintf(&out, "Statistics for bridge \"%s\":\n", words[0])
+	fmt.Fprintf(&out, "  Current/maximum MAC entries in the table: %d/%d\n", s.Now+declared, s.Limit)
+	fmt.Fprintf(&out, "  Current static MAC entries in the table : %d\n", declared)
+	fmt.Fprintf(&out, "  Total number of learned MAC entries     : %d\n", s.Learned)
+	fmt.Fprintf(&out, "  Total number of expired MAC entries     : %d\n", s.Expired)
+	fmt.Fprintf(&out, "  Total number of evicted MAC entries     : %d\n", s.Evicted)
+	fmt.Fprintf(&out, "  Total number of port moved MAC entries  : %d\n", s.Moved)
+	return out.String(), nil
+}
+
+// clearFDBStatistics sets the counters of fdb/stats-show to 0.
+func (c *commands) clearFDBStatistics(words []string) (string, error) {
+	names := words
+	if len(words) == 0 {
+		names = c.bridgeList()
+	}
+	for _, name := range names {
+		b, err := c.Bridges.Find(name)
+		if err != nil {
+			return "", err
+		}
+		c.Pipeline.Addresses().ClearStatistics(b.Number)
+	}
+	return "statistics successfully cleared\n", nil
 }
 
 func (c *commands) showPorts() string {

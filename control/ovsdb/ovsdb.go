@@ -351,10 +351,6 @@ func noteIgnored(t tables, warn func(subject, reason string)) {
 				warn("bridge "+r.text("name")+" "+column, "the column has no effect")
 			}
 		}
-		for _, key := range []string{"mac-table-size", "mac-aging-time"} {
-			if r.get("other_config", key) != "" {
-				warn("bridge "+r.text("name")+" "+key, "all bridges share one table of addresses, other_config:"+key+" has no effect")
-			}
-		}
+		wantedLearning(r, func(key, reason string) { warn("bridge "+r.text("name")+" "+key, reason) })
 	}
 }

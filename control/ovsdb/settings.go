@@ -9,8 +9,11 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"weft/api"
+	"weft/openflow/fdb"
 )
 
 // Tracker is the connection tracking, whose timeouts and limits the database configures.
@@ -25,6 +28,15 @@ type FlowTables interface {
 	ModifyTable(bridge string, mod api.ModTable) error
 	// SetVLANLimit sets how many VLAN tags of a frame the flows of all bridges see: 1 or 2.
 	SetVLANLimit(limit int)
+	// Learning returns how a bridge's action normal learns and forwards.
+	Learning(bridge string) (Learning, error)
+	SetLearning(bridge string, l Learning) error
+}
+
+// Learning has the settings of a bridge's action normal, see pipeline.Learning.
+type Learning struct {
+	Bounds        fdb.Bounds // limit and maximum age of learned addresses
+	ForwardsBPDUs bool       // forward frames to reserved addresses too
 }
 
 // settings are the configuration in the database that concerns neither bridges nor ports.
@@ -32,7 +44,8 @@ type settings struct {
 	zones        map[uint16]zone
 	defaultLimit *uint32 // Datapath.ct_zone_default_limit
 	tables       map[string]map[int]tableSettings
-	vlanLimit    int // VLAN tags of a frame that flows see: 1 or 2
+	learning     map[string]Learning // by bridge
+	vlanLimit    int                 // VLAN tags of a frame that flows see: 1 or 2
 }
 
 // zone has the settings of a connection tracking zone, from a row in CT_Zone.
@@ -51,7 +64,7 @@ type tableSettings struct {
 // of all datapaths in the database. If two datapaths have the same zone, the last one in order of type
 // counts: system.
 func wantedSettings(t tables) settings {
-	w := settings{zones: map[uint16]zone{}, tables: map[string]map[int]tableSettings{}, vlanLimit: 2}
+	w := settings{zones: map[uint16]zone{}, tables: map[string]map[int]tableSettings{}, learning: map[string]Learning{}, vlanLimit: 2}
 	_, root := t.root()
 	if root.get("other_config", "vlan-limit") == "1" { // by default Weft sees both tags, see docs/vlans.md
 		w.vlanLimit = 1
@@ -83,8 +96,41 @@ func wantedSettings(t tables) settings {
 			list[int(n)] = tableSettings{limit: int(min(limit, math.MaxInt32)), evict: r.text("overflow_policy") == "evict"}
 		}
 		w.tables[b.text("name")] = list
+		w.learning[b.text("name")] = wantedLearning(b, func(string, string) {})
 	}
 	return w
+}
+
+// wantedLearning derives the settings of a bridge's action normal from its other_config. As Open
+// vSwitch does, it replaces a number out of range by the nearest one in range, and what is no number by
+// the default. It calls the function warn for each of them.
+func wantedLearning(b row, warn func(key, reason string)) (l Learning) {
+	bounded := func(key, unit string, lowest, highest int64) int64 {
+		text := b.get("other_config", key)
+		if text == "" {
+			return 0
+		}
+		n, err := strconv.ParseInt(text, 0, 64)
+		switch used := min(max(n, lowest), highest); {
+		case err != nil || n <= 0:
+			warn(key, fmt.Sprintf("%s: expected %d to %d %s; the default is used", text, lowest, highest, unit))
+			return 0
+		case used != n:
+			warn(key, fmt.Sprintf("%s: expected %d to %d %s; %d is used", text, lowest, highest, unit, used))
+			return used
+		}
+		return n
+	}
+	l.Bounds.Limit = int(bounded("mac-table-size", "addresses", fdb.LeastLimit, fdb.DefaultLimit))
+	l.Bounds.Age = time.Second * time.Duration(bounded("mac-aging-time", "seconds", int64(fdb.LeastAge/time.Second), int64(fdb.MostAge/time.Second)))
+	switch text := b.get("other_config", "forward-bpdu"); strings.ToLower(text) {
+	case "", "false":
+	case "true":
+		l.ForwardsBPDUs = true
+	default:
+		warn("forward-bpdu", text+": expected true or false; false is used")
+	}
+	return l
 }
 
 // limit returns the connection limit in a column, or nil if the column is empty or out of range.
@@ -124,6 +170,7 @@ func (c *Client) agreeSettings(w *settings) bool {
 		}
 		for _, bridge := range slices.Sorted(maps.Keys(w.tables)) {
 			c.agreeTables(bridge, w.tables[bridge])
+			c.agreeLearning(bridge, w.learning[bridge])
 		}
 	}
 	if c.setup.Tracker == nil {
@@ -188,6 +235,17 @@ func (c *Client) agreeZone(number uint16, want zone, present api.Zone, usual map
 func (c *Client) changeZone(number uint16, change *api.ChangeConntrack) {
 	if err := c.setup.Tracker.Change(change); err != nil {
 		c.warn(fmt.Sprintf("zone %d of connection tracking", number), err.Error())
+	}
+}
+
+// agreeLearning sets how a bridge's action normal learns and forwards.
+func (c *Client) agreeLearning(bridge string, want Learning) {
+	present, err := c.setup.Tables.Learning(bridge)
+	if err != nil || present == want { // reconcileBridges has logged why the bridge is missing
+		return
+	}
+	if err := c.setup.Tables.SetLearning(bridge, want); err != nil {
+		c.warn("bridge "+bridge, err.Error())
 	}
 }
 

@@ -20,6 +20,7 @@ type fakeSettings struct {
 	dead   bool
 	state  api.Conntrack
 	tables []api.Table
+	learns map[string]Learning
 	noted  []string
 }
 
@@ -74,6 +75,16 @@ func (f *fakeSettings) SetVLANLimit(limit int) {
 	f.noted = append(f.noted, fmt.Sprintf("flows see tags: %d", limit))
 }
 
+func (f *fakeSettings) Learning(bridge string) (Learning, error) {
+	return f.learns[bridge], nil
+}
+
+func (f *fakeSettings) SetLearning(bridge string, l Learning) error {
+	f.noted = append(f.noted, fmt.Sprintf("%s learns %d for %v, bpdus %v", bridge, l.Bounds.Limit, l.Bounds.Age, l.ForwardsBPDUs))
+	f.learns[bridge] = l
+	return nil
+}
+
 func (f *fakeSettings) ModifyTable(bridge string, mod api.ModTable) error {
 	f.noted = append(f.noted, fmt.Sprintf("%s table %d: %s", bridge, mod.Table, strings.Join(mod.Settings, " ")))
 	f.tables = slices.DeleteFunc(f.tables, func(t api.Table) bool { return t.Table == mod.Table })
@@ -86,7 +97,7 @@ func (f *fakeSettings) ModifyTable(bridge string, mod api.ModTable) error {
 // After one pass, zones and flow tables agree with the rows. A second pass changes nothing.
 func TestSettings(t *testing.T) {
 	f := &fakeSettings{state: api.Conntrack{Zones: []api.Zone{{Zone: 9, Limit: new(uint32)}}, Timeouts: map[string]uint32{"tcp_close": 10, "udp_first": 30}},
-		tables: []api.Table{{Table: 4, Limit: 9, Evict: true}, {Table: 5, Flows: 3}}}
+		tables: []api.Table{{Table: 4, Limit: 9, Evict: true}, {Table: 5, Flows: 3}}, learns: map[string]Learning{}}
 	c := New(Setup{Tracker: f, Tables: f, Log: slog.New(slog.DiscardHandler)})
 	zone := func(id string) value { return value{pairs: map[any]any{int64(5): uuid(id), int64(6): uuid("plain")}} }
 	rows := tables{
@@ -109,6 +120,13 @@ func TestSettings(t *testing.T) {
 		{func() { rows["CT_Zone"]["z"] = row{} }, []string{"zone 5: no timeouts", "zone 5: no limit"}},
 		{func() { rows["Datapath"]["d"] = row{"ct_zones": zone("z")}; delete(rows["Flow_Table"], "t") },
 			[]string{"br0 table 3: limit:0 noevict", "no default limit"}},
+		{func() {
+			rows["Bridge"]["b"]["other_config"] = mapOf(map[string]string{"mac-table-size": "50", "mac-aging-time": "60", "forward-bpdu": "TRUE"})
+		}, []string{"br0 learns 50 for 1m0s, bpdus true"}},
+		{func() {
+			rows["Bridge"]["b"]["other_config"] = mapOf(map[string]string{"mac-table-size": "100000", "mac-aging-time": "4000", "forward-bpdu": "1"})
+		}, []string{"br0 learns 65536 for 1h0m0s, bpdus false"}},
+		{func() { delete(rows["Bridge"]["b"], "other_config") }, []string{"br0 learns 0 for 0s, bpdus false"}},
 	} {
 		step.change()
 		for range 2 {
@@ -121,6 +139,33 @@ func TestSettings(t *testing.T) {
 			t.Errorf("changes %q, want %q", f.noted, step.want)
 		}
 		f.noted = nil
+	}
+}
+
+// A value of other_config out of range has one line, and the nearest value in range counts.
+func TestLearningOutOfRange(t *testing.T) {
+	for _, c := range []struct{ key, value, reason string }{
+		{"mac-table-size", "9", "9: expected 10 to 65536 addresses; 10 is used"},
+		{"mac-table-size", "1000000", "1000000: expected 10 to 65536 addresses; 65536 is used"},
+		{"mac-table-size", "-1", "-1: expected 10 to 65536 addresses; the default is used"},
+		{"mac-aging-time", "14", "14: expected 15 to 3600 seconds; 15 is used"},
+		{"mac-aging-time", "3601", "3601: expected 15 to 3600 seconds; 3600 is used"},
+		{"mac-aging-time", "5m", "5m: expected 15 to 3600 seconds; the default is used"},
+		{"mac-aging-time", "99999999999999999999", "99999999999999999999: expected 15 to 3600 seconds; the default is used"},
+		{"forward-bpdu", "yes", "yes: expected true or false; false is used"},
+		{"forward-bpdu", "false", ""},
+		{"mac-aging-time", "3600", ""},
+	} {
+		var reasons []string
+		noteIgnored(tables{"Bridge": {"b": row{"name": one("br0"), "other_config": mapOf(map[string]string{c.key: c.value})}}},
+			func(subject, reason string) { reasons = append(reasons, subject+": "+reason) })
+		want := []string{"bridge br0 " + c.key + ": " + c.reason}
+		if c.reason == "" {
+			want = nil
+		}
+		if !slices.Equal(reasons, want) {
+			t.Errorf("%s=%s: %q, want %q", c.key, c.value, reasons, want)
+		}
 	}
 }
 

@@ -18,6 +18,8 @@ type Bridge struct {
 	number uint8
 	name   string // "": the first bridge of a switch without a name
 	tables *ofproto.Tables
+	// forwardsBPDUs is what xlate.BPDUForwarder asks for. Pipeline.mu guards it.
+	forwardsBPDUs bool
 	// closed is true if the bridge has been removed. Its tables then take no changes. The
 	// configuration lock and Pipeline.mu guard it.
 	closed bool
@@ -67,6 +69,8 @@ func (pl *Pipeline) AddBridge(tx *change.Tx, number uint8, name string) *Bridge 
 	pl.mu.Lock()
 	b := &Bridge{pl: pl, number: number, name: name, tables: pl.tables.NewBridge(number)}
 	pl.mu.Unlock()
+	pl.macs.SetBounds(number, fdb.Bounds{}) // an earlier bridge may have had the number
+	pl.macs.ClearStatistics(number)
 	pl.place(b, b)
 	tx.Undo(func(error) {
 		pl.place(b, nil)
@@ -243,7 +247,7 @@ func (pl *Pipeline) envs() []*env {
 }
 
 func (pl *Pipeline) envOf(b *Bridge, bridges []*env) *env {
-	return &env{View: pl.view.Of(b.number), tables: b.tables, bridges: bridges, tunnels: pl.templates, vlanLimit: pl.vlanLimit,
+	return &env{View: pl.view.Of(b.number), tables: b.tables, bridges: bridges, tunnels: pl.templates, vlanLimit: pl.vlanLimit, forwardsBPDUs: b.forwardsBPDUs,
 		Table: pl.macs, RecircTable: pl.recircs, NoteTable: pl.notes, OptionTable: pl.options}
 }
 
@@ -254,7 +258,8 @@ type env struct {
 	bridges []*env // by number; nil: no bridge
 	tunnels *underlay.Templates
 
-	vlanLimit int
+	vlanLimit     int
+	forwardsBPDUs bool
 	*fdb.Table
 	*xlate.RecircTable
 	*xlate.NoteTable
@@ -274,3 +279,6 @@ func (e *env) Several() bool { return len(e.bridges) > 1 }
 
 // VLANLimit implements xlate.VLANLimiter.
 func (e *env) VLANLimit() int { return e.vlanLimit }
+
+// ForwardsBPDUs implements xlate.BPDUForwarder.
+func (e *env) ForwardsBPDUs() bool { return e.forwardsBPDUs }

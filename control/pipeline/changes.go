@@ -14,6 +14,7 @@ import (
 	"weft/control/usererr"
 	"weft/internal/clock"
 	"weft/openflow"
+	"weft/openflow/fdb"
 	"weft/openflow/ofproto"
 	"weft/openflow/xlate"
 )
@@ -303,6 +304,34 @@ func (pl *Pipeline) SetVLANLimit(tx *change.Tx, limit int) {
 	pl.mu.Unlock()
 	if changed {
 		pl.walks(tx).full = true
+	}
+}
+
+// Learning is how a bridge's action normal forwards and learns, as Open vSwitch's other_config of a
+// bridge sets it. The zero value is the default.
+type Learning struct {
+	Bounds        fdb.Bounds // of the bridge's addresses
+	ForwardsBPDUs bool       // forward frames to reserved addresses too
+}
+
+// Learning returns the bridge's settings.
+func (b *Bridge) Learning() Learning {
+	b.pl.mu.RLock()
+	defer b.pl.mu.RUnlock()
+	return Learning{Bounds: b.pl.macs.BoundsOf(b.number), ForwardsBPDUs: b.forwardsBPDUs}
+}
+
+// SetLearning changes the bridge's settings.
+func (b *Bridge) SetLearning(tx *change.Tx, l Learning) {
+	pl := b.pl
+	pl.mu.Lock()
+	if b.forwardsBPDUs != l.ForwardsBPDUs {
+		b.forwardsBPDUs = l.ForwardsBPDUs
+		pl.walks(tx).full = true
+	}
+	pl.mu.Unlock()
+	if pl.macs.SetBounds(b.number, l.Bounds) > 0 {
+		pl.RevalidateAddresses(tx)
 	}
 }
 

@@ -82,7 +82,7 @@ var controlMayImport = map[string][]string{
 		"control/change", "control/megaflows", "control/pipeline", "control/usererr", "control/workers", "api", "datapath", "internal/clock", "openflow", "openflow/ofproto", "packet",
 	},
 	"control/unixctl":                   {"control/access", "control/limits"},
-	"control/ovsdb":                     {"control/limits", "control/loop", "control/usererr", "api", "vhost"},
+	"control/ovsdb":                     {"control/limits", "control/loop", "control/usererr", "api", "openflow/fdb", "vhost"},
 	"control/bond":                      {},
 	"control/flowexport/flowexporttest": {},
 	"control/flowexport":                {"control/limits", "api", "datapath", "flowtable", "packet"},

@@ -137,12 +137,13 @@ func (n *neighbours) makeRoom(port uint32) {
 	n.remove(most.Front())
 }
 
-// expire removes the IP addresses that their hosts have not announced for ageNS, and returns
-// their number.
-func (n *neighbours) expire(nowNS, ageNS uint64) (count int) {
+// expire removes the IP addresses that their hosts have not announced for the maximum age, and
+// returns their number. The function age returns the maximum age of a segment's addresses in
+// nanoseconds.
+func (n *neighbours) expire(nowNS uint64, age func(Segment) uint64) (count int) {
 	for _, l := range n.ages {
 		for e := l.Front(); e != nil; e = l.Front() {
-			if seen := e.Value.(*neighbour).seenNS; nowNS-min(nowNS, seen) < ageNS {
+			if said := e.Value.(*neighbour); nowNS-min(nowNS, said.seenNS) < age(said.segment) {
 				break
 			}
 			n.remove(e)

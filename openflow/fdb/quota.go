@@ -16,6 +16,8 @@ import (
 //   - In a full table a new address evicts one from the port with the most addresses. A port
 //     with at most Guarantee addresses therefore loses none.
 //   - On a port with several remotes, the remote with the most addresses loses one.
+//   - In a bridge with a limit of its own (Bounds), the port of this bridge with the most addresses
+//     loses one.
 //   - A port, or one remote of a port, may add learnRate new addresses a second.
 const (
 	// macPorts is the number of ports that can have Guarantee addresses at once.
@@ -35,7 +37,8 @@ const (
 // macPort is the state of one port in the MAC table.
 type macPort struct {
 	number  uint32
-	count   int // number of addresses in all lists of the port
+	bridge  uint8 // number of the bridge of its addresses
+	count   int   // number of addresses in all lists of the port
 	holders map[netip.Addr]*macHolder
 	rate    bucket // limits new addresses
 	moves   bucket
@@ -136,29 +139,55 @@ func (p *macPort) heaviest() (largest *macHolder) {
 	return largest
 }
 
-// makeRoom evicts one address if the table is full or the port "own" is at its quota. It runs
-// before a new address is added to that port.
-func (t *Table) makeRoom(own *macPort) {
-	if own.count >= t.PortLimit() {
-		t.remove(own.heaviest().oldest)
-		return
+// makeRoom evicts one address if the table or the bridge of segment s is full, or if the port "own" is
+// at its quota. It runs before a new address of the segment is added to that port.
+func (t *Table) makeRoom(own *macPort, s Segment) {
+	b := t.bridgeOf(s)
+	switch {
+	case own.count >= t.PortLimit():
+		t.evict(own)
+	case b.limit != 0 && b.Now >= b.limit:
+		t.evict(t.fullest(own, s))
+	case t.count >= t.limit:
+		most := own
+		for _, p := range t.ports {
+			if p.exceeds(most, own) {
+				most = p
+			}
+		}
+		t.evict(most)
 	}
-	if t.count < t.limit {
-		return
-	}
+}
+
+// fullest returns the port with the most addresses in the bridge of segment s. Of ports with the same
+// number of addresses, it prefers the port "own", then the lowest number. own may be nil.
+func (t *Table) fullest(own *macPort, s Segment) *macPort {
 	most := own
 	for _, p := range t.ports {
-		if p.count > most.count || p.count == most.count && most != own && p.number < most.number {
+		if p.bridge == s.Bridge() && (most == nil || p.exceeds(most, own)) {
 			most = p
 		}
 	}
-	t.remove(most.heaviest().oldest)
+	return most
+}
+
+// exceeds reports whether port p loses an address rather than port o.
+func (p *macPort) exceeds(o, own *macPort) bool {
+	return p.count > o.count || p.count == o.count && o != own && p.number < o.number
+}
+
+// evict removes the oldest address of the port's longest list.
+func (t *Table) evict(p *macPort) {
+	e := p.heaviest().oldest
+	t.bridgeOf(e.segment).Evicted++
+	t.remove(e)
 }
 
 // link appends e to its address list on port p, as most recently seen.
 func (t *Table) link(e *macEntry, p *macPort) {
 	h := p.holder(e.remote)
 	e.holder, e.older, e.newer = h, h.newest, nil
+	p.bridge = e.segment.Bridge()
 	if h.newest != nil {
 		h.newest.newer = e
 	} else {

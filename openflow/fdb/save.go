@@ -47,7 +47,7 @@ func (t *Table) Restore(saved []Saved, nowNS uint64) (n int) {
 	defer t.mu.Unlock()
 	for i := range saved {
 		s := &saved[i]
-		if !s.Learn.Valid || s.SeenNS > nowNS || nowNS-s.SeenNS >= t.ageNS {
+		if !s.Learn.Valid || s.SeenNS > nowNS || nowNS-s.SeenNS >= t.age(s.Learn.Segment) {
 			continue
 		}
 		if s.Learn.IP.IsValid() && t.restoreIP(s) || !s.Learn.IP.IsValid() && t.restoreMAC(s) {
@@ -75,6 +75,7 @@ func (t *Table) restoreMAC(s *Saved) bool {
 	t.count++
 	t.tagged += taggedKey(key)
 	t.segments[e.segment]++
+	t.bridgeOf(e.segment).Now++
 	t.link(e, p)
 	return true
 }
@@ -89,7 +90,7 @@ func (t *Table) restoreIP(s *Saved) bool {
 	if _, declared := t.hostOf(l.Segment, l.IP); declared || t.declaredIPElsewhere(l) {
 		return false
 	}
-	n.learn(key, l.Port, l.MAC, s.SeenNS, t.ageNS)
+	n.learn(key, l.Port, l.MAC, s.SeenNS, t.age(l.Segment))
 	n.entries[key].Value.(*neighbour).contestedNS = s.ContestedNS
 	return true
 }

@@ -12,6 +12,7 @@
 //	services.go    what a host answers the guests of these networks itself
 //	groups.go      the sets of weft-central's groups that these addresses belong to
 //	quota.go       quotas of ports and remotes
+//	bounds.go      limit, maximum age and counters of each bridge
 //	move.go        rules for an address that moves to another port
 //	changes.go     the addresses that have changed, for the translations that depend on them
 //	question.go    addresses that the switch asks weft-central for
@@ -37,6 +38,7 @@ type Table struct {
 	ports      map[uint32]*macPort
 	segments   map[Segment]int // number of addresses by segment
 	tagged     int             // number of addresses in a VLAN
+	bridges    bridges
 	declared   declarations
 	neighbours neighbours
 	generation uint64
@@ -234,20 +236,23 @@ func (t *Table) Learn(l Learn, nowNS uint64) (changed bool) {
 	changed = t.enterSegment(e, &l)
 	switch {
 	case e == nil:
-		t.makeRoom(p)
+		t.makeRoom(p, l.Segment)
 		e = &macEntry{key: key, segment: l.Segment, macPlace: l.place(), next: t.entries[key]}
 		t.entries[key] = e
 		t.count++
 		t.tagged += taggedKey(key)
 		t.segments[e.segment]++
+		b := t.bridgeOf(e.segment)
+		b.Now, b.Learned = b.Now+1, b.Learned+1
 		changed = true
 	case e.hasPlace(&l):
 		t.unlink(e)
 	default:
 		t.unlink(e)
 		if p.count >= t.PortLimit() {
-			t.remove(p.heaviest().oldest)
+			t.evict(p)
 		}
+		t.bridgeOf(e.segment).Moved++
 		e.macPlace, e.announced, changed = l.place(), false, true
 	}
 	e.tunnel = l.Tunnel
@@ -295,7 +300,7 @@ func (t *Table) learnIP(p *macPort, l *Learn, nowNS uint64) (changed bool) {
 		return false
 	}
 	key := neighbourKey{l.Segment, l.VLAN, l.IP}
-	if contested, changed := t.neighbours.contest(key, l.MAC, nowNS, t.ageNS); contested {
+	if contested, changed := t.neighbours.contest(key, l.MAC, nowNS, t.age(l.Segment)); contested {
 		p.refused.Moves++
 		return changed
 	}
@@ -303,7 +308,7 @@ func (t *Table) learnIP(p *macPort, l *Learn, nowNS uint64) (changed bool) {
 		p.refused.Rate++
 		return false
 	}
-	return t.neighbours.learn(key, l.Port, l.MAC, nowNS, t.ageNS)
+	return t.neighbours.learn(key, l.Port, l.MAC, nowNS, t.age(l.Segment))
 }
 
 // displaced returns an entry of the address in another segment that cannot exist beside
@@ -344,7 +349,7 @@ func (t *Table) leaveSegment(s Segment) {
 	}
 }
 
-// Expire removes the MAC addresses that were unused for the table's maximum age. It
+// Expire removes the MAC addresses that were unused for the maximum age of their bridge. It
 // also removes the IP addresses that were not announced for that time. It returns the
 // number of removed addresses.
 func (t *Table) Expire(nowNS uint64) int {
@@ -353,13 +358,14 @@ func (t *Table) Expire(nowNS uint64) int {
 	n := 0
 	for _, p := range t.ports {
 		for _, h := range p.holders {
-			for h.oldest != nil && nowNS-min(nowNS, h.oldest.seenNS) >= t.ageNS {
+			for h.oldest != nil && nowNS-min(nowNS, h.oldest.seenNS) >= t.age(h.oldest.segment) {
+				t.bridgeOf(h.oldest.segment).Expired++
 				t.remove(h.oldest)
 				n++
 			}
 		}
 	}
-	if said := t.neighbours.expire(nowNS, t.ageNS); said > 0 {
+	if said := t.neighbours.expire(nowNS, t.age); said > 0 {
 		t.generation++
 		n += said
 	}
@@ -495,6 +501,7 @@ func (e *macEntry) entry() Entry {
 func (t *Table) remove(e *macEntry) {
 	t.unlink(e)
 	t.count--
+	t.bridgeOf(e.segment).Now--
 	t.tagged -= taggedKey(e.key)
 	t.generation++
 	t.changes.add(RefOfMAC(e.entry().MAC))

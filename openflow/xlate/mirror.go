@@ -98,7 +98,7 @@ func (x *xlate) copyTo(m *Mirror, f *vlanFrame) {
 		if port, ok := x.env.PortAt(m.Output); ok {
 			x.copyToPort(&port, f)
 		}
-	} else if m.OutputVLAN != 0 && m.OutputVLAN != f.vid && x.read(openflow.WholeField(openflow.FEthDst))[1]&reservedGroupMask != reservedGroup {
+	} else if m.OutputVLAN != 0 && m.OutputVLAN != f.vid && !reserved(x.read(openflow.WholeField(openflow.FEthDst))[1]) {
 		x.copyToVLAN(&vlanFrame{vid: m.OutputVLAN, native: true})
 	}
 	x.limit, x.copying = limit, false

@@ -8,14 +8,32 @@ import (
 	"weft/packet"
 )
 
-const (
-	multicastBit = 1 << 40
-	// reservedGroup is the first of the addresses 01:80:c2:00:00:00 to
-	// 01:80:c2:00:00:0f, whose frames normal drops (IEEE 802.1Q-2022 table 8-1). A
-	// flow with an output to a named port still forwards them.
-	reservedGroup     = 0x0180c2000000
-	reservedGroupMask = ^uint64(0xf)
-)
+const multicastBit = 1 << 40
+
+// BPDUForwarder is an Env of a bridge whose action normal may forward frames to reserved addresses, as
+// other_config:forward-bpdu of Open vSwitch does.
+type BPDUForwarder interface {
+	// ForwardsBPDUs reports whether normal forwards these frames.
+	ForwardsBPDUs() bool
+}
+
+// reserved reports whether normal drops frames to the MAC address dst, because bridges and their
+// neighbours use it among themselves: the group 01:80:c2:00:00:00 to 01:80:c2:00:00:0f (IEEE
+// 802.1Q-2022 table 8-1), and the same addresses of Extreme and Cisco as in Open vSwitch's
+// ovs-vswitchd.conf.db(5), other_config:forward-bpdu. A flow with an output to a named port still
+// forwards them.
+func reserved(dst uint64) bool {
+	switch {
+	case dst&^0xf == 0x0180c2000000, dst&^7 == 0x01000cccccc0: // the latter is CFM of Cisco
+		return true
+	}
+	switch dst {
+	case 0x00e02b000000, 0x00e02b000004, 0x00e02b000006, // EDP and EAPS of Extreme
+		0x01000c000000, 0x01000ccccccc, 0x01000ccccccd, 0x01000ccdcdcd: // ISL, CDP, PVST+ and FlexLink of Cisco
+		return true
+	}
+	return false
+}
 
 // flood sends the frame to all ports of its segment except the input port and uplinks. If withFlags
 // is set, flood respects the ports' settings NoFlood and NoSplitHorizon. If f is not nil, flood sends
@@ -73,9 +91,9 @@ func (x *xlate) normal() {
 		return
 	}
 	dst := x.read(openflow.WholeField(openflow.FEthDst))[1]
-	if dst&reservedGroupMask == reservedGroup {
+	if reserved(dst) && !x.forwardsBPDUs() {
 		x.noteDrop(packet.DropReserved)
-		x.note("a reserved multicast address is not forwarded")
+		x.note("a frame to a reserved address is not forwarded")
 		return
 	}
 	src := x.read(openflow.WholeField(openflow.FEthSrc))[1]
@@ -126,6 +144,11 @@ func (x *xlate) normal() {
 	if x.maySend(network, &from) {
 		x.normalTo(in, segment, &f, dst)
 	}
+}
+
+func (x *xlate) forwardsBPDUs() bool {
+	forwarder, ok := x.env.(BPDUForwarder)
+	return ok && forwarder.ForwardsBPDUs()
 }
 
 // teach notes an address, which control learns after the translation. If normal runs several times in

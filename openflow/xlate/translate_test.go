@@ -182,6 +182,7 @@ func TestTranslation(t *testing.T) {
 			"in_port=1,ip,nw_ttl=64", "ip,in_port=1,nw_ttl=64", "dec_ttl,2"},
 		{"clone, and the same as before", "actions=clone(mod_dl_src:00:00:00:00:00:09,2),4", "in_port=1,dl_src=00:00:00:00:00:09",
 			"in_port=1,dl_src=00:00:00:00:00:09", "set(eth(src=00:00:00:00:00:09)),2,4"},
+		{"reserved address of CDP", "actions=normal", "in_port=1,dl_dst=01:00:0c:cc:cc:cc", "in_port=1,dl_dst=01:00:0c:cc:cc:cc", "drop(reserved-address)"},
 		{"reserved group", "actions=normal", "in_port=1,dl_dst=01:80:c2:00:00:0e", "in_port=1,dl_dst=01:80:c2:00:00:0e", "drop(reserved-address)"},
 		{"set", "actions=write_actions(2,set_field:00:00:00:00:00:09->eth_dst),goto_table:1\ntable=1,actions=4", "in_port=1", "in_port=1",
 			"4,set(eth(dst=00:00:00:00:00:09)),2"},
