@@ -176,6 +176,17 @@ func (r *running) show() api.Show {
 	return s
 }
 
+// killEngine kills the engine and waits for another one, the daemon's replacement number n. Control refuses
+// requests meanwhile if the replacement takes more than a second.
+func (r *running) killEngine(pid int, n uint64) {
+	r.t.Helper()
+	r.check(unix.Kill(pid, unix.SIGKILL))
+	r.eventually("another engine", func() bool {
+		s, err := r.client.Show()
+		return err == nil && s.EnginePID != 0 && s.EnginePID != pid && s.Restarts == n
+	})
+}
+
 func (r *running) addFlow(text string) {
 	r.t.Helper()
 	_, err := r.client.ChangeFlows(api.ChangeFlows{Op: "add", Text: text})
@@ -289,11 +300,7 @@ func TestTapsThroughKills(t *testing.T) {
 		t.Errorf("ping over the death of control:\n%s", out)
 	}
 
-	r.check(unix.Kill(after.EnginePID, unix.SIGKILL))
-	r.eventually("another engine", func() bool {
-		s := r.show()
-		return s.EnginePID != 0 && s.EnginePID != after.EnginePID && s.Restarts == 1
-	})
+	r.killEngine(after.EnginePID, 1)
 	a.send(t, 250)
 	r.eventually("1000 frames are counted", func() bool { return r.count("dl_type=0x88b5") == 1000 })
 	r.passes(a)
@@ -387,12 +394,7 @@ func TestReplacedFile(t *testing.T) {
 	r.check(os.Link(r.binary, kept))
 	r.check(os.Rename(next, r.binary))
 	for n := uint64(1); n <= 3; n++ { // the first engine that takes over was started before the upgrade
-		engine := r.show().EnginePID
-		r.check(unix.Kill(engine, unix.SIGKILL))
-		r.eventually("another engine", func() bool {
-			s := r.show()
-			return s.EnginePID != 0 && s.EnginePID != engine && s.Restarts == n
-		})
+		r.killEngine(r.show().EnginePID, n)
 	}
 	r.passes(a)
 	if strings.Contains(r.output(), "spare") {
