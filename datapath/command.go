@@ -51,21 +51,21 @@ func (w *Worker) apply(msg []byte) bool {
 		w.kernelFlows.creditSlot(arg, w.now)
 		return w.cache.Remove(arg)
 	case CmdExecute:
-		slot, h := w.answered(arg)
+		slot, h := w.held.answered(arg)
 		if h == nil || len(body) > flowtable.MaxActions*actionBytes {
 			return false
 		}
 		w.runHeld(slot, h, readActions(body, w.scratch[:0]))
 		return true
 	case CmdDropHeld:
-		slot, h := w.answered(arg)
+		slot, h := w.held.answered(arg)
 		if h == nil || len(body) != 4 {
 			return false
 		}
 		if reason := binary.LittleEndian.Uint32(body); reason == uint32(packet.Consumed) {
-			w.consumeHeld(slot)
+			w.held.consume(slot)
 		} else {
-			w.dropHeld(slot, dropReason(reason))
+			w.held.drop(slot, dropReason(reason))
 		}
 		return true
 	case CmdTemplate:
@@ -81,7 +81,7 @@ func (w *Worker) apply(msg []byte) bool {
 	case CmdEndConnections:
 		return w.endConnections(body)
 	case CmdMeter:
-		return w.setMeter(arg, body)
+		return w.meters.set(arg, body)
 	case CmdHold:
 		w.holding = arg != 0
 		if !w.holding {
@@ -118,7 +118,7 @@ func (w *Worker) install(slot uint32, body []byte) bool {
 // a neighbour needs no look-up: retry executes its tunnel action at once. retry returns false if the
 // frame no longer waits.
 func (w *Worker) retry(ref uint32) bool {
-	slot, h := w.answered(ref)
+	slot, h := w.held.answered(ref)
 	if h == nil || w.resumes(slot) {
 		return false
 	}
@@ -155,9 +155,9 @@ func (w *Worker) inject(inPort uint32, body []byte) bool {
 	if len(frame) > HeldBytes {
 		return false
 	}
-	slot, ok := w.holdOwn(inPort, frame)
+	slot, ok := w.held.holdOwn(inPort, frame)
 	if !ok {
-		w.dropFrom(inPort, packet.DropHeldFull)
+		w.sh.dropFrom(inPort, packet.DropHeldFull)
 		return true
 	}
 	w.runHeld(slot, &w.sh.Held[slot], readActions(body[:n*actionBytes], w.scratch[:0]))

@@ -174,7 +174,7 @@ func (w *Worker) perform(i int, actions []flowtable.Action, start, tail int) {
 			w.encapsulate(i, a, fields, at >= tail)
 			sent = true
 		case flowtable.OpQueue:
-			if !w.meter(f, a.U32) {
+			if !w.meters.admit(f, a.U32, w.now) {
 				w.dropAt(uint32(a.U16), i, packet.DropQueue)
 				sent = true
 				at++
@@ -207,7 +207,7 @@ func (w *Worker) perform(i int, actions []flowtable.Action, start, tail int) {
 			w.answerNeighbour(i, a.U64)
 			sent = true
 		case flowtable.OpMeter:
-			if !w.meter(f, a.U32) {
+			if !w.meters.admit(f, a.U32, w.now) {
 				if a.U16 != 0 {
 					w.tracks.rewritten |= 1 << i
 					f.RaiseDropPrecedence(uint8(min(a.U16, 0xff)))

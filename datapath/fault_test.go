@@ -255,9 +255,9 @@ func TestMistakes(t *testing.T) {
 // If the upcall ring is full, a fault is reported as soon as the ring has room.
 func TestFaultIsReportedLater(t *testing.T) {
 	r := guardedRig(t)
-	for r.w.upcalls.Push(make([]byte, 1000)) {
+	for r.w.upcalls.ring.Push(make([]byte, 1000)) {
 	}
-	for r.w.upcalls.Push(make([]byte, 1)) {
+	for r.w.upcalls.ring.Push(make([]byte, 1)) {
 	}
 	r.rx(1).Break()
 	r.turn()

@@ -65,7 +65,7 @@ func (w *Worker) collect(i int) {
 		return
 	}
 	fr.Sender = senderOf(f.InPort, w.keys[i].Tunnel())
-	slot, reason := w.hold(i, flowtable.Action{})
+	slot, reason := w.held.hold(i, flowtable.Action{})
 	if reason != packet.DropNone {
 		w.drop(f, reason)
 		return
@@ -89,10 +89,10 @@ func (w *Worker) collect(i int) {
 		r.whole = append(r.whole, uint32(number))
 	case conntrack.FragmentTwice, conntrack.FragmentNoRoom:
 		h.Track.Datagram = 0
-		w.dropHeld(slot, packet.DropBadFragment)
+		w.held.drop(slot, packet.DropBadFragment)
 	case conntrack.FragmentBad:
 		h.Track.Datagram = 0
-		w.dropHeld(slot, packet.DropBadFragment)
+		w.held.drop(slot, packet.DropBadFragment)
 		w.dropDatagram(number, packet.DropBadFragment)
 		r.Empty(number)
 	}
@@ -103,8 +103,8 @@ func (w *Worker) dropDatagram(number int, reason packet.DropReason) {
 	r := &w.fragments
 	r.slots = r.Slots(number, r.slots[:0])
 	for _, slot := range r.slots {
-		if h := w.waiting(slot); h != nil && h.Track.Datagram == uint32(number)+1 {
-			w.dropHeld(slot, reason)
+		if h := w.held.waiting(slot); h != nil && h.Track.Datagram == uint32(number)+1 {
+			w.held.drop(slot, reason)
 		}
 	}
 }
@@ -154,7 +154,7 @@ func (w *Worker) sendWhole() {
 		r.tracked[number] = false
 		r.slots = r.Slots(int(number), r.slots[:0])
 		for _, slot := range r.slots {
-			h := w.waiting(slot)
+			h := w.held.waiting(slot)
 			if h == nil || h.Track.Datagram != number+1 {
 				continue // the fragment was dropped meanwhile
 			}

@@ -22,8 +22,18 @@ const (
 )
 
 // heldPool lists the free held slots and counts the held frames. The worker owns it. bySender has the
-// number of held frames of each sender (senderOf), byTemplate of each tunnel template.
+// number of held frames of each sender (senderOf), byTemplate of each tunnel template. A frame leaves its
+// slot by the method consume or drop, or by release at the end of the batch in which it was resumed.
 type heldPool struct {
+	sh    *Shared
+	batch *packet.Batch
+	*passTime
+	lookup    *lookup
+	tracks    *tracks
+	captures  *captures
+	fragments *fragments
+
+	sweptNS    uint64 // time of the last search for expired frames
 	free       []uint32
 	bySender   [conntrack.MaxSenders]uint16
 	byTemplate []uint16
@@ -32,7 +42,9 @@ type heldPool struct {
 
 // init rebuilds the pool from the slots in shared memory. Frames that the worker of an
 // earlier engine held stay held until the control process drops them or they expire.
-func (p *heldPool) init(sh *Shared) {
+func (p *heldPool) init(w *Worker) {
+	sh := w.sh
+	p.sh, p.batch, p.passTime, p.lookup, p.tracks, p.captures, p.fragments = sh, &w.batch, &w.passTime, &w.lookup, &w.tracks, &w.captures, &w.fragments
 	p.free = make([]uint32, 0, len(sh.Held))
 	p.byTemplate = make([]uint16, len(sh.Templates))
 	for slot := len(sh.Held) - 1; slot >= 0; slot-- {
@@ -66,29 +78,29 @@ func senderOf(inPort uint32, t *[flowtable.TunnelWords]uint64) uint32 {
 // frames as there are free slots. So one sender alone gets at most half of all slots, and two senders
 // get at most a third each. tunnelAction is the tunnel action of a frame that waits for a neighbour;
 // zero for any other frame. If the frame cannot be held, reason is the drop reason.
-func (w *Worker) hold(i int, tunnelAction flowtable.Action) (slot uint32, reason packet.DropReason) {
-	p, f := &w.held, &w.batch.Frames[i]
+func (p *heldPool) hold(i int, tunnelAction flowtable.Action) (slot uint32, reason packet.DropReason) {
+	f := &p.batch.Frames[i]
 	length := f.Len()
 	if len(p.free) == 0 || length > HeldBytes {
 		return 0, packet.DropHeldFull
 	}
-	if int(p.bySender[senderOf(f.InPort, w.keys[i].Tunnel())]) >= len(p.free) ||
+	if int(p.bySender[senderOf(f.InPort, p.lookup.keys[i].Tunnel())]) >= len(p.free) ||
 		tunnelAction.Op == flowtable.OpTunnel && p.byTemplate[tunnelAction.U32] >= maxHeldPerTemplate {
 		return 0, packet.DropHeldShare
 	}
 	slot = p.free[len(p.free)-1]
-	w.batch.Gather(f, w.sh.heldBytes(slot)) // the copy may fault, so the slot stays free until it is complete
+	p.batch.Gather(f, p.sh.heldBytes(slot)) // the copy may fault, so the slot stays free until it is complete
 	p.free = p.free[:len(p.free)-1]
-	h := &w.sh.Held[slot]
-	*h = HeldFrame{Len: uint32(length), State: HeldWaiting, InPort: f.InPort, Number: h.Number, SinceNS: w.now,
-		Tunnel: *w.keys[i].Tunnel(), Then: tunnelAction, Offload: f.Offload}
+	h := &p.sh.Held[slot]
+	*h = HeldFrame{Len: uint32(length), State: HeldWaiting, InPort: f.InPort, Number: h.Number, SinceNS: p.now,
+		Tunnel: *p.lookup.keys[i].Tunnel(), Then: tunnelAction, Offload: f.Offload}
 	if h.Tunnel[hashWord] != 0 {
-		w.sh.HeldOptions[slot].Set(w.options[i].Raw())
+		p.sh.HeldOptions[slot].Set(p.lookup.options[i].Raw())
 	}
 	if f.Flags&packet.FrameHidden != 0 {
 		h.L3, h.L4, h.Proto = f.L3, f.L4, f.Proto
 	}
-	if t := &w.tracks; t.looped>>i&1 != 0 {
+	if t := p.tracks; t.looped>>i&1 != 0 {
 		h.Track = HeldTrack{Recirc: t.recircs[i]}
 		if t.tracked>>i&1 != 0 {
 			h.Track.Tracked, h.Track.Meta = 1, t.metas[i]
@@ -100,16 +112,15 @@ func (w *Worker) hold(i int, tunnelAction flowtable.Action) (slot uint32, reason
 
 // holdOwn copies a frame that the control process has made into a held slot. ok is false if no slot is
 // free.
-func (w *Worker) holdOwn(inPort uint32, frame []byte) (slot uint32, ok bool) {
-	p := &w.held
+func (p *heldPool) holdOwn(inPort uint32, frame []byte) (slot uint32, ok bool) {
 	if len(p.free) == 0 {
 		return 0, false
 	}
 	slot = p.free[len(p.free)-1]
 	p.free = p.free[:len(p.free)-1]
-	copy(w.sh.heldBytes(slot), frame)
-	h := &w.sh.Held[slot]
-	*h = HeldFrame{Len: uint32(len(frame)), State: HeldWaiting, InPort: inPort, Number: h.Number, SinceNS: w.now}
+	copy(p.sh.heldBytes(slot), frame)
+	h := &p.sh.Held[slot]
+	*h = HeldFrame{Len: uint32(len(frame)), State: HeldWaiting, InPort: inPort, Number: h.Number, SinceNS: p.now}
 	p.tally(h, 1)
 	return slot, true
 }
@@ -122,11 +133,11 @@ func (sh *Shared) heldBytes(slot uint32) []byte {
 }
 
 // waiting returns the frame held in heldSlot, or nil if the slot holds no waiting frame.
-func (w *Worker) waiting(heldSlot uint32) *HeldFrame {
-	if heldSlot >= uint32(len(w.sh.Held)) || w.sh.Held[heldSlot].State != HeldWaiting {
+func (p *heldPool) waiting(heldSlot uint32) *HeldFrame {
+	if heldSlot >= uint32(len(p.sh.Held)) || p.sh.Held[heldSlot].State != HeldWaiting {
 		return nil
 	}
-	return &w.sh.Held[heldSlot]
+	return &p.sh.Held[heldSlot]
 }
 
 // heldSlotBits is the number of low bits of a reference that are the slot. A reference (ref) identifies a
@@ -135,7 +146,7 @@ func (w *Worker) waiting(heldSlot uint32) *HeldFrame {
 // frame in the slot.
 const heldSlotBits = 16
 
-func (w *Worker) refOf(slot uint32) uint32 { return w.sh.Held[slot].Number<<heldSlotBits | slot }
+func (p *heldPool) refOf(slot uint32) uint32 { return p.sh.Held[slot].Number<<heldSlotBits | slot }
 
 // SlotOf returns the slot of a reference to a held frame, an index of Shared.Held.
 func SlotOf(ref uint32) uint32 { return ref & (1<<heldSlotBits - 1) }
@@ -153,42 +164,43 @@ func (sh *Shared) Waits(ref uint32) bool {
 
 // answered returns the slot of reference ref, and the frame held there. h is nil if the frame is no longer
 // held.
-func (w *Worker) answered(ref uint32) (slot uint32, h *HeldFrame) {
+func (p *heldPool) answered(ref uint32) (slot uint32, h *HeldFrame) {
 	slot = SlotOf(ref)
-	if h = w.waiting(slot); h != nil && w.refOf(slot) != ref {
+	if h = p.waiting(slot); h != nil && p.refOf(slot) != ref {
 		h = nil
 	}
 	return slot, h
 }
 
-func (w *Worker) freeHeld(slot uint32) {
-	h := &w.sh.Held[slot]
+// release frees the slot of a held frame, which then has another number.
+func (p *heldPool) release(slot uint32) {
+	h := &p.sh.Held[slot]
 	h.State = HeldFree
 	h.Number++
-	delete(w.fragments.lists, slot)
-	w.held.tally(h, -1)
-	w.held.free = append(w.held.free, slot)
+	delete(p.fragments.lists, slot)
+	p.tally(h, -1)
+	p.free = append(p.free, slot)
 }
 
-// consumeHeld frees the slot of a held frame that the control process has taken for itself. No drop counter
+// consume frees the slot of a held frame that the control process has taken for itself. No drop counter
 // counts the frame.
-func (w *Worker) consumeHeld(slot uint32) {
-	w.captures.heldDrop(slot, packet.Consumed)
-	w.freeHeld(slot)
+func (p *heldPool) consume(slot uint32) {
+	p.captures.heldDrop(slot, packet.Consumed)
+	p.release(slot)
 }
 
-// dropHeld drops the frame held in a slot. The port of the tunnel counts the drop if the frame waits for a
-// neighbour, because other outputs may have sent their copies. Otherwise the input port counts it.
-func (w *Worker) dropHeld(slot uint32, reason packet.DropReason) {
-	w.captures.heldDrop(slot, reason)
-	h := &w.sh.Held[slot]
+// The method drop drops the frame held in a slot. The port of the tunnel counts the drop if the frame waits
+// for a neighbour, because other outputs may have sent their copies. Otherwise the input port counts it.
+func (p *heldPool) drop(slot uint32, reason packet.DropReason) {
+	p.captures.heldDrop(slot, reason)
+	h := &p.sh.Held[slot]
 	if h.Then.Op == flowtable.OpTunnel {
-		w.sh.Counters.Drops[reason]++
-		w.sh.Ports[h.Then.U16%port.MaxPorts].dropTx(reason)
+		p.sh.Counters.Drops[reason]++
+		p.sh.Ports[h.Then.U16%port.MaxPorts].dropTx(reason)
 	} else {
-		w.dropFrom(h.InPort, reason)
+		p.sh.dropFrom(h.InPort, reason)
 	}
-	w.freeHeld(slot)
+	p.release(slot)
 }
 
 // resume adds the frame held in a slot, with its tunnel and tracking state, to the worker's batch, which
@@ -233,26 +245,26 @@ func (w *Worker) checkOffload(f *packet.Frame) packet.DropReason {
 	return w.batch.CheckOffload(f)
 }
 
-// freeResumed frees the held slots of the frames in this batch.
-func (w *Worker) freeResumed() {
-	for i := range w.batch.Frames[:w.batch.N] {
-		if f := &w.batch.Frames[i]; f.Held != 0 {
-			w.freeHeld(f.Held - 1)
+// releaseResumed frees the held slots of the frames in this batch.
+func (p *heldPool) releaseResumed() {
+	for i := range p.batch.Frames[:p.batch.N] {
+		if f := &p.batch.Frames[i]; f.Held != 0 {
+			p.release(f.Held - 1)
 			f.Held = 0
 		}
 	}
 }
 
-// sweepHeld drops the frames that were held for longer than heldTimeoutNS. It looks for them every
+// sweep drops the frames that were held for longer than heldTimeoutNS. It looks for them every
 // heldSweepNS.
-func (w *Worker) sweepHeld() {
-	if w.held.count == 0 || w.now-w.sweptHeld < heldSweepNS {
+func (p *heldPool) sweep() {
+	if p.count == 0 || p.now-p.sweptNS < heldSweepNS {
 		return
 	}
-	w.sweptHeld = w.now
-	for slot := range w.sh.Held {
-		if h := &w.sh.Held[slot]; h.State == HeldWaiting && int64(w.now-h.SinceNS) > heldTimeoutNS {
-			w.dropHeld(uint32(slot), packet.DropHeldExpired)
+	p.sweptNS = p.now
+	for slot := range p.sh.Held {
+		if h := &p.sh.Held[slot]; h.State == HeldWaiting && int64(p.now-h.SinceNS) > heldTimeoutNS {
+			p.drop(uint32(slot), packet.DropHeldExpired)
 		}
 	}
 }

@@ -68,33 +68,36 @@ func AppendMeter(buf []byte, slot uint32, m *Meter) []byte {
 	return appendWords(buf, []uint64{m.Cost, m.Depth, m.Frames})
 }
 
-// setMeter executes CmdMeter. It configures the meter, fills its token bucket and clears its counts. It
+// meters has the meters of a worker, and those of the first worker, whose token buckets all workers share.
+type meters struct{ own, shared []Meter }
+
+// set executes CmdMeter. It configures the meter, fills its token bucket and clears its counts. It
 // returns false for an invalid command.
-func (w *Worker) setMeter(slot uint32, body []byte) bool {
+func (t *meters) set(slot uint32, body []byte) bool {
 	if slot >= flowtable.MaxMeters || len(body) != meterBytes {
 		return false
 	}
-	m := &w.sh.Meters[slot]
+	m := &t.own[slot]
 	m.Cost, m.Depth = binary.LittleEndian.Uint64(body), binary.LittleEndian.Uint64(body[8:])
 	m.Frames = binary.LittleEndian.Uint64(body[16:])
 	m.Packets, m.Bytes, m.DroppedPackets, m.DroppedBytes = 0, 0, 0, 0
-	atomic.StoreUint64(&w.due(slot).Due, 0) // pairs with the swap in meter
+	atomic.StoreUint64(&t.due(slot).Due, 0) // pairs with the swap in admit
 	return true
 }
 
-func (w *Worker) due(slot uint32) *Meter {
-	if w.config.Meters != nil {
-		return &w.config.Meters[slot]
+func (t *meters) due(slot uint32) *Meter {
+	if t.shared != nil {
+		return &t.shared[slot]
 	}
-	return &w.sh.Meters[slot]
+	return &t.own[slot]
 }
 
-// meter counts frame f in the meter with index slot, and reports whether the frame may pass. The first
+// admit counts frame f in the meter with index slot, and reports whether the frame may pass. The first
 // segment of a large frame decides for the whole frame, because the bucket may be smaller than the
 // frame. If the frame passes, all its segments are taken from the bucket.
-func (w *Worker) meter(f *packet.Frame, slot uint32) bool {
+func (t *meters) admit(f *packet.Frame, slot uint32, nowNS uint64) bool {
 	slot %= flowtable.MaxMeters
-	m := &w.sh.Meters[slot]
+	m := &t.own[slot]
 	if m.Cost == 0 {
 		return true // the control process has removed this meter and will remove its flows
 	}
@@ -108,8 +111,8 @@ func (w *Worker) meter(f *packet.Frame, slot uint32) bool {
 	first, all = (first+half)>>meterShift, (all+half)>>meterShift
 	m.Packets += n
 	m.Bytes += size
-	due := &w.due(slot).Due
-	now := w.now * meterTicks
+	due := &t.due(slot).Due
+	now := nowNS * meterTicks
 	for {
 		was := atomic.LoadUint64(due)
 		from := max(was, now)

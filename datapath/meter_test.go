@@ -67,7 +67,7 @@ func TestMeterIsATokenBucket(t *testing.T) {
 				r.w.now += uint64(rng.Float64() * units / slow.rate)
 			}
 			want, close := slow.take(r.w.now, units)
-			if got := r.w.meter(meterFrame(r, size), 7); got != want && !close {
+			if got := r.w.meters.admit(meterFrame(r, size), 7, r.w.now); got != want && !close {
 				t.Fatalf("seed %d: %d a second, %d deep, frames %v: passes %v, want %v with %g of %g units", seed, rate, depth, frames, got, want, slow.tokens, units)
 			} else if got {
 				slow.tokens -= units
@@ -95,15 +95,15 @@ func TestLargeFramesAreNotShutOut(t *testing.T) {
 	if n := f.SegmentCount(); n != 10 {
 		t.Fatalf("%d segments, want 10", n)
 	}
-	if !r.w.meter(f, 0) || r.w.meter(f, 0) {
+	if !r.w.meters.admit(f, 0, r.w.now) || r.w.meters.admit(f, 0, r.w.now) {
 		t.Error("the first large frame must pass, the second must not")
 	}
 	r.w.now += 8_999_999
-	if r.w.meter(f, 0) {
+	if r.w.meters.admit(f, 0, r.w.now) {
 		t.Error("passed before it was paid for")
 	}
 	r.w.now += 2
-	if !r.w.meter(f, 0) {
+	if !r.w.meters.admit(f, 0, r.w.now) {
 		t.Error("did not pass once it was paid for")
 	}
 	if c := r.sh.Meters[0]; c.Packets != 40 || c.DroppedPackets != 20 {
@@ -184,20 +184,20 @@ func TestWorkersShareMeters(t *testing.T) {
 		r := first
 		if i > 0 {
 			r = newRig(t, testSizes)
-			r.w.config.Meters = first.sh.Meters
+			r.w.meters.shared = first.sh.Meters
 		}
 		r.command(AppendMeter(nil, 1, &m))
 		r.turn()
 	}
 	for range workers {
 		r := newRig(t, testSizes)
-		r.w.config.Meters = first.sh.Meters
+		r.w.meters.shared = first.sh.Meters
 		r.sh.Meters[1].Cost, r.sh.Meters[1].Depth, r.sh.Meters[1].Frames = m.Cost, m.Depth, 1
 		r.w.now = 1 << 40
 		f := meterFrame(r, 60)
 		wg.Go(func() {
 			for range each {
-				if r.w.meter(f, 1) {
+				if r.w.meters.admit(f, 1, r.w.now) {
 					passed.Add(1)
 				}
 			}
@@ -215,7 +215,7 @@ func TestMeterAllocatesNothing(t *testing.T) {
 	r.command(AppendMeter(nil, 1, &m))
 	r.turn()
 	f := meterFrame(r, 60)
-	if n := testing.AllocsPerRun(100, func() { r.w.meter(f, 1) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { r.w.meters.admit(f, 1, r.w.now) }); n != 0 {
 		t.Errorf("%g allocations", n)
 	}
 	r.w.batch.Reset()

@@ -235,10 +235,11 @@ func (w *Worker) countReceived(n int) {
 // drop counts a frame that reached no output, under its drop reason.
 func (w *Worker) drop(f *packet.Frame, reason packet.DropReason) {
 	w.captures.drop(f, reason)
-	w.dropFrom(f.InPort, reason)
+	w.sh.dropFrom(f.InPort, reason)
 }
 
-func (w *Worker) dropFrom(inPort uint32, reason packet.DropReason) {
-	w.sh.Counters.Drops[reason]++
-	w.sh.Ports[inPort%port.MaxPorts].RxDrops[reason]++
+// dropFrom counts a frame of the port inPort that reached no output.
+func (sh *Shared) dropFrom(inPort uint32, reason packet.DropReason) {
+	sh.Counters.Drops[reason]++
+	sh.Ports[inPort%port.MaxPorts].RxDrops[reason]++
 }

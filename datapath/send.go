@@ -253,16 +253,13 @@ func (w *Worker) finish() {
 	w.prefetchNext()
 	w.batchFull = false
 	w.overlaid = false
-	if w.unpublished {
-		w.unpublished = false
-		w.upcalls.Publish()
-	}
+	w.upcalls.publish()
 	w.captures.end()
 	if q := w.rxInUse; q != nil {
 		w.releaseOrKeep(q)
 		w.rxInUse = nil
 	} else {
-		w.freeResumed()
+		w.held.releaseResumed()
 	}
 	w.touched.count = 0
 	w.batch.Reset()

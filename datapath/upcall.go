@@ -6,9 +6,41 @@ import (
 	"encoding/binary"
 
 	"weft/flowtable"
+	"weft/internal/shm"
 	"weft/packet"
 	"weft/tunnel"
 )
+
+// upcalls is the ring of messages to the control process. The worker publishes them at the end of a batch.
+type upcalls struct {
+	ring        *shm.Producer
+	unpublished bool // upcalls were written but not published
+}
+
+// begin reserves room in the ring for an upcall with a body of n bytes, and writes its header. It returns the
+// body for the caller to fill; nil: the ring is full. The method end adds the upcall to the ring.
+func (u *upcalls) begin(op UpcallOp, arg uint32, n int) []byte {
+	msg := u.ring.Reserve(messageHeader + n)
+	if msg == nil {
+		return nil
+	}
+	binary.LittleEndian.PutUint32(msg, uint32(op))
+	binary.LittleEndian.PutUint32(msg[4:], arg)
+	return msg[messageHeader:]
+}
+
+func (u *upcalls) end() {
+	u.ring.Commit()
+	u.unpublished = true
+}
+
+// publish shows the upcalls of the batch to the control process.
+func (u *upcalls) publish() {
+	if u.unpublished {
+		u.unpublished = false
+		u.ring.Publish()
+	}
+}
 
 // miss holds frame i, which matches no megaflow, and asks the control process for an answer (UpMiss). A
 // frame that missed before at the same look-up is dropped.
@@ -18,7 +50,7 @@ func (w *Worker) miss(i int) {
 		w.drop(f, packet.DropMissAgain)
 		return
 	}
-	slot, reason := w.hold(i, flowtable.Action{})
+	slot, reason := w.held.hold(i, flowtable.Action{})
 	if reason != packet.DropNone {
 		w.drop(f, reason)
 		return
@@ -27,9 +59,9 @@ func (w *Worker) miss(i int) {
 	if w.keys[i][flowtable.WTunOpts] != 0 {
 		options = w.options[i].Raw()
 	}
-	body := w.beginUpcall(UpMiss, w.refOf(slot), 8*flowtable.KeyWords+len(options))
+	body := w.upcalls.begin(UpMiss, w.held.refOf(slot), 8*flowtable.KeyWords+len(options))
 	if body == nil {
-		w.freeHeld(slot)
+		w.held.release(slot)
 		w.drop(f, packet.DropMissRingFull)
 		return
 	}
@@ -37,7 +69,7 @@ func (w *Worker) miss(i int) {
 		binary.LittleEndian.PutUint64(body[8*at:], word)
 	}
 	copy(body[8*flowtable.KeyWords:], options)
-	w.endUpcall()
+	w.upcalls.end()
 	w.sh.Counters.Misses++
 }
 
@@ -50,7 +82,7 @@ func (w *Worker) awaitNeighbour(i int, a *flowtable.Action, x *tunnel.Fields) {
 		w.dropAt(uint32(a.U16), i, packet.DropNoNeighbour) // the frame has already waited for its neighbour
 		return
 	}
-	slot, reason := w.hold(i, *a)
+	slot, reason := w.held.hold(i, *a)
 	if reason != packet.DropNone {
 		w.drop(f, reason)
 		return
@@ -61,14 +93,14 @@ func (w *Worker) awaitNeighbour(i int, a *flowtable.Action, x *tunnel.Fields) {
 	} else {
 		w.sh.HeldFields[slot].Len = 0
 	}
-	body := w.beginUpcall(UpNeighbour, w.refOf(slot), 4)
+	body := w.upcalls.begin(UpNeighbour, w.held.refOf(slot), 4)
 	if body == nil {
-		w.freeHeld(slot)
+		w.held.release(slot)
 		w.drop(f, packet.DropMissRingFull)
 		return
 	}
 	binary.LittleEndian.PutUint32(body, a.U32)
-	w.endUpcall()
+	w.upcalls.end()
 }
 
 // maxFaultReason is the largest length in bytes of the reason in an UpFault. Longer reasons are cut.
@@ -83,33 +115,14 @@ func (w *Worker) reportFaults() {
 			continue
 		}
 		reason := p.fault[:min(len(p.fault), maxFaultReason)]
-		body := w.beginUpcall(UpFault, p.port, len(reason))
+		body := w.upcalls.begin(UpFault, p.port, len(reason))
 		if body == nil {
 			return
 		}
 		copy(body, reason)
-		w.endUpcall()
+		w.upcalls.end()
 		p.fault = ""
 		w.faults--
 	}
-	w.upcalls.Publish()
-}
-
-// beginUpcall reserves room in the upcall ring for an upcall with a body of n bytes, and writes its header.
-// It returns the body for the caller to fill; nil: the ring is full.
-func (w *Worker) beginUpcall(op UpcallOp, arg uint32, n int) []byte {
-	msg := w.upcalls.Reserve(messageHeader + n)
-	if msg == nil {
-		return nil
-	}
-	binary.LittleEndian.PutUint32(msg, uint32(op))
-	binary.LittleEndian.PutUint32(msg[4:], arg)
-	return msg[messageHeader:]
-}
-
-// endUpcall adds the upcall to the ring. The control process sees it when the batch ends and the worker
-// publishes the ring.
-func (w *Worker) endUpcall() {
-	w.upcalls.Commit()
-	w.unpublished = true
+	w.upcalls.ring.Publish()
 }

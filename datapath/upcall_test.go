@@ -215,7 +215,7 @@ func TestUpcallRingFull(t *testing.T) {
 		r.turn()
 		for slot := range r.sh.Held {
 			if r.sh.Held[slot].State == HeldWaiting {
-				r.w.dropHeld(uint32(slot), packet.DropHeldExpired)
+				r.w.held.drop(uint32(slot), packet.DropHeldExpired)
 			}
 		}
 	}
@@ -231,11 +231,11 @@ func TestHeldExpires(t *testing.T) {
 	r.inject(1, ethernet(0xa, 60, 0))
 	r.turn()
 	up := r.mustUpcall(UpMiss)
-	r.w.sweptHeld = 0
+	r.w.held.sweptNS = 0
 	r.turn()
 	r.drops(nil)
 	r.sh.Held[up.Arg].SinceNS -= heldTimeoutNS + 1
-	r.w.sweptHeld = 0
+	r.w.held.sweptNS = 0
 	r.turn()
 	r.drops(map[packet.DropReason]uint64{packet.DropHeldExpired: 1})
 	r.equal("held", uint64(r.w.held.count), 0)

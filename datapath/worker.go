@@ -141,7 +141,7 @@ type Worker struct {
 	sh           *Shared
 	config       Config
 	commands     *shm.Consumer
-	upcalls      *shm.Producer
+	upcalls      upcalls
 	cache        *flowtable.Cache
 	terminations *tunnel.Terminations
 
@@ -156,6 +156,7 @@ type Worker struct {
 	fused      fused
 	fragments  fragments
 	held       heldPool
+	meters     meters
 	captures   captures
 	queues     queueTable
 	parking    parking
@@ -168,9 +169,8 @@ type Worker struct {
 
 	faults int // number of failed ports not yet reported to the control process
 	// decoded actions of the command that the worker executes
-	scratch     [flowtable.MaxActions]flowtable.Action
-	holding     bool // CmdHold has stopped the receive queues
-	unpublished bool // upcalls were written but not published
+	scratch [flowtable.MaxActions]flowtable.Action
+	holding bool // CmdHold has stopped the receive queues
 }
 
 // passTime is the clock of a worker. The stages of a pass use the time at which the pass began.
@@ -190,7 +190,6 @@ type pacing struct {
 	sweeping   bool   // some tracked connections may expire, see conntrack's Sweep
 	unyielded  int    // number of frames since the last yield, see yieldFrames
 	fullPasses uint32 // number of consecutive passes with a full batch, see gather.go
-	sweptHeld  uint64 // time of the last search for expired held frames
 	bfdDue     uint64 // time of the next call of runBFD; the largest uint64: no sessions
 }
 
@@ -201,7 +200,7 @@ func NewWorker(sh *Shared, c Config) (*Worker, error) {
 	w := &Worker{sh: sh, config: c}
 	w.ended = make(chan struct{})
 	w.commands = shm.NewConsumer(sh.Commands)
-	w.upcalls = shm.NewProducer(sh.Upcalls, c.UpcallEvent)
+	w.upcalls.ring = shm.NewProducer(sh.Upcalls, c.UpcallEvent)
 	w.cache = flowtable.NewCache(sh.Cache, c.Seed)
 	w.terminations = tunnel.NewTerminations()
 	w.terminations.OptionsKey = c.OptionsKey
@@ -219,7 +218,8 @@ func NewWorker(sh *Shared, c Config) (*Worker, error) {
 	clear(sh.Templates)
 	clear(sh.Meters)
 	w.captures.init(w)
-	w.held.init(sh)
+	w.held.init(w)
+	w.meters = meters{own: sh.Meters, shared: c.Meters}
 	w.kernelFlows = kernelFlows{sh: sh, cache: w.cache, queues: &w.queues, tracks: &w.tracks}
 	w.accounting.init()
 	w.receivers.debtors = make([]uint16, 0, port.MaxPorts)
@@ -323,7 +323,7 @@ func (w *Worker) pass() {
 		// again after a memory fault.
 		w.releaseAllQueues()
 	}
-	w.sweepHeld()
+	w.held.sweep()
 	w.sweepFragments()
 	if w.config.Sweeps && w.tracks.tracker != nil {
 		w.sweeping = w.tracks.tracker.Sweep(now)
