@@ -94,8 +94,13 @@ type account struct {
 
 func (a *account) owes() bool { return a.debtNS > tinyDebtNS }
 
-// accounting has the accounts of all ports of a worker.
+// accounting has the accounts of all ports of a worker. The loop of a pass calls begin, then waits and add
+// for each visit, and end.
 type accounting struct {
+	sh *Shared
+	*passTime
+	receivers *receivers
+
 	accounts  [port.MaxPorts]account
 	last      uint32 // port whose frames were received last
 	changedNS uint64 // time of the last change of the field "last"
@@ -186,7 +191,8 @@ func readThreadTimes() (t threadTimes) {
 	return t
 }
 
-func (t *accounting) init() {
+func (t *accounting) init(w *Worker) {
+	t.sh, t.passTime, t.receivers = w.sh, &w.passTime, &w.receivers
 	t.visited = make([]uint16, 0, port.MaxPorts)
 	t.debtors = make([]uint16, 0, port.MaxPorts)
 	t.times = readThreadTimes
@@ -228,60 +234,58 @@ func (t *accounting) costly(now uint64) bool {
 	return now < t.costlyNS || slices.ContainsFunc(t.debtors, func(debtor uint16) bool { return t.accounts[debtor].debtNS > sliceNS })
 }
 
-// beginAccounts decides whether this pass measures its visits, and reads the clock if so. commands is the
+// begin decides whether this pass measures its visits, and reads the clock if so. commands is the
 // number of commands that the pass has executed.
-func (w *Worker) beginAccounts(commands int) {
-	t := &w.accounting
+func (t *accounting) begin(commands int) {
 	t.visited = t.visited[:0] // a memory fault may have ended the last pass
-	t.frames, w.receivers.visitNS = 0, 0
-	t.measured = (t.costly(w.now) || t.weighted > 0) && w.now-t.changedNS < measuredForNS
+	t.frames, t.receivers.visitNS = 0, 0
+	t.measured = (t.costly(t.now) || t.weighted > 0) && t.now-t.changedNS < measuredForNS
 	if !t.measured {
 		return
 	}
-	if w.now-t.sampledNS >= sampledEveryNS {
-		t.sampledNS, t.thread = w.now, t.times()
+	if t.now-t.sampledNS >= sampledEveryNS {
+		t.sampledNS, t.thread = t.now, t.times()
 	}
-	t.readNS, t.mixed = w.now, true
-	if commands > 0 || w.now < t.exactNS {
-		t.readNS, t.mixed = w.clock(), false
+	t.readNS, t.mixed = t.now, true
+	if commands > 0 || t.now < t.exactNS {
+		t.readNS, t.mixed = t.clock(), false
 	}
 }
 
-// The method account adds the time of a visit of queue q, which found n frames, to the account of the
+// add adds the time of a visit of queue q, which found n frames, to the account of the
 // queue's port.
-func (w *Worker) account(q *rxQueue, n int) {
-	t := &w.accounting
+func (t *accounting) add(q *rxQueue, n int) {
 	if n > 0 {
 		t.frames += uint64(n)
 		if q.port != t.last {
-			t.last, t.changedNS = q.port, w.now
+			t.last, t.changedNS = q.port, t.now
 		}
 	}
 	if !t.measured {
-		w.sh.SpentNS[q.port%port.MaxPorts] += uint64(n) * t.frameNS
+		t.sh.SpentNS[q.port%port.MaxPorts] += uint64(n) * t.frameNS
 		return
 	}
-	if n == 0 && w.now >= t.exactNS {
+	if n == 0 && t.now >= t.exactNS {
 		t.mixed = true
 		return
 	}
-	now := w.clock()
+	now := t.clock()
 	spentNS := now - t.readNS
 	t.readNS = now
 	if spentNS >= sliceNS {
-		spentNS = w.judge(now, spentNS)
+		spentNS = t.judge(now, spentNS)
 	}
 	if spentNS >= sliceNS {
-		spentNS = w.senderPart(spentNS)
+		spentNS = t.receivers.senderPart(spentNS)
 	}
-	spentNS -= min(spentNS, w.receivers.visitNS)
-	w.receivers.visitNS = 0
+	spentNS -= min(spentNS, t.receivers.visitNS)
+	t.receivers.visitNS = 0
 	t.mixed = false
 	a := &t.accounts[q.port%port.MaxPorts]
-	if a.turn != w.turn {
+	if a.turn != t.turn {
 		// paidNS is the time at which the previous pass began.
-		a.repeats = a.frames && a.turn == w.turn-1 && w.now-t.paidNS <= briefPassNS
-		a.turn, a.passNS, a.frames, a.full = w.turn, 0, false, false
+		a.repeats = a.frames && a.turn == t.turn-1 && t.now-t.paidNS <= briefPassNS
+		a.turn, a.passNS, a.frames, a.full = t.turn, 0, false, false
 		a.passes++
 		t.visited = append(t.visited, uint16(q.port))
 	}
@@ -291,15 +295,14 @@ func (w *Worker) account(q *rxQueue, n int) {
 	if q.slow = 0; n > 0 && spentNS > maxCutNS/4 {
 		q.slow = mostOf(n, spentNS) % packet.BatchSize // a whole batch is no limit
 	}
-	w.sh.SpentNS[q.port%port.MaxPorts] += spentNS
+	t.sh.SpentNS[q.port%port.MaxPorts] += spentNS
 }
 
 // judge returns the part of a long measured time that the visited port has to pay. If the thread has not
 // waited in the kernel, the port pays only the time on the core: in the rest, another thread or another
 // virtual machine had the core. If the measurement included other work (mixed), the port pays
 // nothing, and the worker also measures visits of empty queues for exactForNS.
-func (w *Worker) judge(now, spentNS uint64) uint64 {
-	t := &w.accounting
+func (t *accounting) judge(now, spentNS uint64) uint64 {
 	stalledNS, thread := t.stalledNS(now)
 	spentNS -= min(spentNS, stalledNS)
 	t.thread, t.sampledNS = thread, now
@@ -321,32 +324,30 @@ func (t *accounting) stalledNS(now uint64) (ns uint64, accountNow threadTimes) {
 	return now - t.sampledNS - min(now-t.sampledNS, accountNow.cpuNS-t.thread.cpuNS), accountNow
 }
 
-// waitsForOthers reports whether this pass skips queue q. It does so if the queue's port is in debt and other
+// waits reports whether this pass skips queue q. It does so if the queue's port is in debt and other
 // ports want the time (paysFirst), or if the port has already used maxPassNS in this pass.
-func (w *Worker) waitsForOthers(q *rxQueue) bool {
-	t := &w.accounting
+func (t *accounting) waits(q *rxQueue) bool {
 	if !t.measured || q.tunnel {
 		return false
 	}
 	a := &t.accounts[q.port%port.MaxPorts]
-	return a.owes() && w.paysFirst(q.port, a) || w.waitsForNextPass(q, a)
+	return a.owes() && t.paysFirst(q.port, a) || t.waitsForNextPass(q, a)
 }
 
 // paysFirst reports whether a port in debt waits because other ports want the worker's time. The comment at
 // the top of this file has the two cases.
-func (w *Worker) paysFirst(number uint32, a *account) bool {
-	t := &w.accounting
-	return t.full.lastBeside(number) == w.turn-1 || a.debtNS > sliceNS && w.othersHaveFrames(number)
+func (t *accounting) paysFirst(number uint32, a *account) bool {
+	return t.full.lastBeside(number) == t.turn-1 || a.debtNS > sliceNS && t.othersHaveFrames(number)
 }
 
 // waitsForNextPass reports whether queue q waits because other queues of its port have used maxPassNS.
 // In the port's next pass, the queues that waited come first.
-func (w *Worker) waitsForNextPass(q *rxQueue, a *account) bool {
+func (t *accounting) waitsForNextPass(q *rxQueue, a *account) bool {
 	pass := a.passes
-	if a.turn != w.turn {
+	if a.turn != t.turn {
 		pass++
 	}
-	if a.turn == w.turn && a.passNS >= maxPassNS {
+	if a.turn == t.turn && a.passNS >= maxPassNS {
 		q.lateIn, a.lateIn = pass, pass
 		return true
 	}
@@ -355,9 +356,8 @@ func (w *Worker) waitsForNextPass(q *rxQueue, a *account) bool {
 
 // othersHaveFrames reports whether a port without debt, other than the given one, had frames in the last pass
 // or within the last maxAwayNS.
-func (w *Worker) othersHaveFrames(number uint32) bool {
-	t := &w.accounting
-	return t.recent(t.active.lastBeside(number), w.now)
+func (t *accounting) othersHaveFrames(number uint32) bool {
+	return t.recent(t.active.lastBeside(number), t.now)
 }
 
 // recent reports whether seenNS, a time from t.active, is in the last pass or within the last maxAwayNS.
@@ -366,32 +366,31 @@ func (t *accounting) recent(seenNS, now uint64) bool {
 	return seenNS > 0 && (seenNS >= t.paidNS || now-seenNS < maxAwayNS) // paidNS is the time of the last pass
 }
 
-// endAccounts charges the ports that the pass has visited, and reduces debts. It is called once at the end
+// end charges the ports that the pass has visited, and reduces debts. It is called once at the end
 // of each pass.
-func (w *Worker) endAccounts() {
-	t := &w.accounting
-	elapsedNS := w.now - t.paidNS
-	t.paidNS = w.now
-	w.payReceiverDebts(elapsedNS)
+func (t *accounting) end() {
+	elapsedNS := t.now - t.paidNS
+	t.paidNS = t.now
+	t.receivers.payDebts(elapsedNS)
 	if !t.measured {
 		t.earn(elapsedNS)
 		return
 	}
 	for _, no := range t.visited {
 		if a := &t.accounts[no]; a.full && !a.owes() {
-			t.full.note(uint32(no), w.turn)
+			t.full.note(uint32(no), t.turn)
 		}
 	}
 	waiting := t.owing()
 	for _, no := range t.visited {
-		w.chargePort(uint32(no), waiting)
+		t.chargePort(uint32(no), waiting)
 	}
-	if t.full.seen[0] == w.turn {
+	if t.full.seen[0] == t.turn {
 		t.earn(t.leastWanting())
 		return
 	}
 	t.earn(elapsedNS / uint64(t.owing()+1)) // + 1, because the ports without debt together get one share
-	t.forgive(w.now)
+	t.forgive(t.now)
 }
 
 // owing returns the number of ports in debt.
@@ -427,17 +426,16 @@ func (t *accounting) leastWanting() uint64 {
 
 // chargePort adds a port's time in this pass to the port's debt, except for the time that is free of charge.
 // waiting is the number of ports that were in debt before this pass was charged.
-func (w *Worker) chargePort(portNumber uint32, waiting int) {
-	t := &w.accounting
+func (t *accounting) chargePort(portNumber uint32, waiting int) {
 	a := &t.accounts[portNumber]
 	if a.frames && !a.owes() {
-		t.active.note(portNumber, w.now)
+		t.active.note(portNumber, t.now)
 	}
 	chargeNS := a.passNS
 	if a.owes() {
 		waiting--
 	}
-	if waiting == 0 && t.full.lastBeside(portNumber) != w.turn {
+	if waiting == 0 && t.full.lastBeside(portNumber) != t.turn {
 		chargeNS -= min(chargeNS, sliceNS)
 	}
 	if weight := t.weights[portNumber]; weight > 1 {
@@ -459,7 +457,7 @@ func AppendWeight(buf []byte, number, weight uint32) []byte {
 }
 
 // setWeight executes CmdWeight. It returns false for an invalid command.
-func (w *Worker) setWeight(number uint32, body []byte) bool {
+func (t *accounting) setWeight(number uint32, body []byte) bool {
 	if number >= port.MaxPorts || len(body) != 4 {
 		return false
 	}
@@ -467,7 +465,6 @@ func (w *Worker) setWeight(number uint32, body []byte) bool {
 	if weight < 1 || weight > MaxWeight {
 		return false
 	}
-	t := &w.accounting
 	if number != 0 {
 		t.weights[number] = weight
 	} else {

@@ -95,7 +95,7 @@ func (w *Worker) apply(msg []byte) bool {
 	case CmdCapture:
 		return w.captures.set(arg, body)
 	case CmdWeight:
-		return w.setWeight(arg, body)
+		return w.accounting.setWeight(arg, body)
 	}
 	return false
 }

@@ -140,7 +140,7 @@ func (w *Worker) addPort(q *PortQueues) error {
 	}
 	w.accounting.reset(q.Port, q.Tunnel)
 	w.sh.SpentNS[q.Port] = 0
-	w.forgetReceiver(p)
+	w.receivers.forget(p)
 	p.tx, p.lock, p.number = q.Tx, q.Lock, q.TxNumber
 	_, p.foreign = q.Tx.(port.ForeignTx)
 	p.local, p.tap = false, false

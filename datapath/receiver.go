@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"weft/packet"
+	"weft/port"
 )
 
 // This file charges a guest for slow memory in which it receives frames. The measured visit of a sender's
@@ -40,10 +41,21 @@ const (
 
 // receivers has the debts of ports in whose memory copies are slow.
 type receivers struct {
+	sh *Shared
+	*passTime
+	accounting *accounting
+	reception  *reception
+	ports      *[port.MaxPorts]txPort
+
 	untilNS uint64 // time until which each Send is measured
 	visitNS uint64 // time of the present visit that was charged to receivers
 	debtors []uint16
 	byte    byte // sum of the bytes that readPages has read, so that the compiler keeps the loads
+}
+
+func (r *receivers) init(w *Worker) {
+	r.sh, r.passTime, r.accounting, r.reception, r.ports = w.sh, &w.passTime, &w.accounting, &w.reception, &w.ports
+	r.debtors = make([]uint16, 0, port.MaxPorts)
 }
 
 // deliver calls Send of port p's transmit queue for frames of b, and returns its result. It charges the
@@ -52,60 +64,58 @@ func (w *Worker) deliver(p *txPort, b *packet.Batch, order []uint8) int {
 	if w.now >= w.receivers.untilNS || !p.foreign || w.rxInUse == nil {
 		return p.tx.Send(b, order)
 	}
-	bytes := w.readPages(b, order)
+	bytes := w.receivers.readPages(b, order)
 	began := w.clock()
 	n := p.tx.Send(b, order)
-	w.chargeReceiver(p, began, uint64(len(order))*freeFrameNS+uint64(bytes)/freeBytesPerNS)
+	w.receivers.charge(p, began, uint64(len(order))*freeFrameNS+uint64(bytes)/freeBytesPerNS)
 	return n
 }
 
 // senderPart makes the worker measure copies for measuredSendsNS after a slow visit, which took spentNS. It
 // returns the time that the sender pays: 0 if the copies of this visit were not measured, because
 // a receiver may have caused the delay.
-func (w *Worker) senderPart(spentNS uint64) uint64 {
-	r := &w.receivers
-	if w.now >= r.untilNS {
+func (r *receivers) senderPart(spentNS uint64) uint64 {
+	if r.now >= r.untilNS {
 		spentNS = 0
 	}
-	r.untilNS = w.now + measuredSendsNS
+	r.untilNS = r.now + measuredSendsNS
 	return spentNS
 }
 
 // readPages reads a byte of each page of the frames' spans. It returns the length of the frames in bytes.
-func (w *Worker) readPages(b *packet.Batch, order []uint8) (bytes int) {
+func (r *receivers) readPages(b *packet.Batch, order []uint8) (bytes int) {
 	for _, i := range order {
 		f := &b.Frames[i%packet.BatchSize]
 		bytes += f.Len()
 		for _, s := range b.Spans(f) {
 			for at, end := s.Addr, s.Addr+uintptr(s.Len); at < end; at = at&^(pageBytes-1) + pageBytes {
-				w.receivers.byte += packet.Foreign(at, 1)[0]
+				r.byte += packet.Foreign(at, 1)[0]
 			}
 		}
 	}
 	return bytes
 }
 
-// chargeReceiver charges port p for a Send that began at the time "began" and has just ended. The first
+// charge charges port p for a Send that began at the time "began" and has just ended. The first
 // freeNS of its duration are free of charge.
-func (w *Worker) chargeReceiver(p *txPort, began, freeNS uint64) {
-	r := &w.receivers
-	now := w.clock()
+func (r *receivers) charge(p *txPort, began, freeNS uint64) {
+	now := r.clock()
 	spentNS := now - began
 	if spentNS <= freeNS {
 		return
 	}
 	if spentNS >= sliceNS {
-		stalledNS, thread := w.accounting.stalledNS(now)
+		stalledNS, thread := r.accounting.stalledNS(now)
 		spentNS -= min(spentNS, stalledNS)
-		if thread.pageFaults == w.accounting.thread.pageFaults {
+		if thread.pageFaults == r.accounting.thread.pageFaults {
 			// No page was missing, so the virtual machine was without a core for most of this time.
 			spentNS = min(spentNS, sliceNS)
 		}
 	}
 	spentNS -= min(spentNS, freeNS)
 	r.visitNS += spentNS
-	w.sh.SpentNS[p.port] += spentNS
-	if !w.thirdHasFrames(p) {
+	r.sh.SpentNS[p.port] += spentNS
+	if !r.thirdHasFrames(p) {
 		return
 	}
 	if p.slowNS == 0 {
@@ -117,18 +127,18 @@ func (w *Worker) chargeReceiver(p *txPort, began, freeNS uint64) {
 // thirdHasFrames reports whether a port besides the sender of the batch and the receiver p had frames in the
 // last turn of the worker's loop, or within the last maxAwayNS. A port that has used too much of the worker's
 // time (account.debtNS) does not count.
-func (w *Worker) thirdHasFrames(p *txPort) bool {
-	if w.rxInUse == nil {
+func (r *receivers) thirdHasFrames(p *txPort) bool {
+	if r.reception.rxInUse == nil {
 		return false
 	}
-	t := &w.accounting
-	return t.recent(t.active.lastBesideTwo(w.rxInUse.port, p.port), w.now)
+	t := r.accounting
+	return t.recent(t.active.lastBesideTwo(r.reception.rxInUse.port, p.port), r.now)
 }
 
 // refuse drops the frames in the list "order" if their receiver p owes more than receiverSlackNS of the
 // worker's time and a third port has frames (thirdHasFrames). It reports whether it has dropped them.
 func (w *Worker) refuse(p *txPort, order []uint8) bool {
-	if p.slowNS <= receiverSlackNS || !w.thirdHasFrames(p) {
+	if p.slowNS <= receiverSlackNS || !w.receivers.thirdHasFrames(p) {
 		return false
 	}
 	for _, i := range order {
@@ -138,24 +148,23 @@ func (w *Worker) refuse(p *txPort, order []uint8) bool {
 	return true
 }
 
-// forgetReceiver clears the debt that port p has as a receiver. The worker calls it when it gets the port.
-func (w *Worker) forgetReceiver(p *txPort) {
+// forget clears the debt that port p has as a receiver. The worker calls it when it gets the port.
+func (r *receivers) forget(p *txPort) {
 	p.slowNS = 0
-	if i := slices.Index(w.receivers.debtors, uint16(p.port)); i >= 0 {
-		w.receivers.debtors = slices.Delete(w.receivers.debtors, i, i+1)
+	if i := slices.Index(r.debtors, uint16(p.port)); i >= 0 {
+		r.debtors = slices.Delete(r.debtors, i, i+1)
 	}
 }
 
-// payReceiverDebts reduces the receivers' debts for elapsedNS, the time since the previous pass began.
-func (w *Worker) payReceiverDebts(elapsedNS uint64) {
-	r := &w.receivers
+// payDebts reduces the receivers' debts for elapsedNS, the time since the previous pass began.
+func (r *receivers) payDebts(elapsedNS uint64) {
 	if len(r.debtors) == 0 {
 		return
 	}
 	part := max(elapsedNS/receiverShare/uint64(len(r.debtors)), 1)
 	still := r.debtors[:0]
 	for _, no := range r.debtors {
-		p := &w.ports[no]
+		p := &r.ports[no]
 		if p.slowNS -= min(p.slowNS, part); p.slowNS > 0 {
 			still = append(still, no)
 		}

@@ -67,7 +67,6 @@ import (
 	"weft/internal/cpu"
 	"weft/internal/shm"
 	"weft/packet"
-	"weft/port"
 	"weft/tunnel"
 )
 
@@ -221,8 +220,8 @@ func NewWorker(sh *Shared, c Config) (*Worker, error) {
 	w.held.init(w)
 	w.meters = meters{own: sh.Meters, shared: c.Meters}
 	w.kernelFlows = kernelFlows{sh: sh, cache: w.cache, queues: &w.queues, tracks: &w.tracks}
-	w.accounting.init()
-	w.receivers.debtors = make([]uint16, 0, port.MaxPorts)
+	w.accounting.init(w)
+	w.receivers.init(w)
 	w.parking.afterNS, w.parking.lookNS = parkAfterNS, lookParkedNS
 	for i := range w.ports {
 		w.ports[i].port, w.ports[i].counters = uint32(i), &sh.Ports[i]
@@ -331,11 +330,11 @@ func (w *Worker) pass() {
 	w.kernelFlows.work(now)
 	w.findReady()
 	w.wakeParked()
-	w.beginAccounts(did)
+	w.accounting.begin(did)
 	frames, idle, full := 0, 0, false
 	for at := 0; at < w.queues.awake && !w.holding; at++ {
 		q := w.queues.queue(at)
-		if w.skipDebtor(q) || w.waitsForOthers(q) {
+		if w.skipDebtor(q) || w.accounting.waits(q) {
 			w.fair.skipped++
 			w.releaseKept(q)
 			continue
@@ -349,7 +348,7 @@ func (w *Worker) pass() {
 			w.releaseAllQueues() // this pass does not poll the other queues, which may keep batches
 			break                // failPort has changed the table of queues
 		}
-		w.account(q, n)
+		w.accounting.add(q, n)
 		frames += n
 		full = full || n == packet.BatchSize
 		w.scheduleVisit(q, n)
@@ -381,7 +380,7 @@ func (w *Worker) pass() {
 	w.wasBusy = frames > 0
 	waits := w.fair.skipped > 0
 	w.payDebts()
-	w.endAccounts()
+	w.accounting.end()
 	if w.faults > 0 {
 		w.reportFaults()
 	}
