@@ -21,28 +21,28 @@ const (
 	busyPasses = 16
 )
 
-// skipGathering reports whether this pass skips queue q so that more frames arrive
+// skips reports whether this pass skips queue q so that more frames arrive
 // first.
-func (w *Worker) skipGathering(q *rxQueue) bool {
-	return w.fullPasses >= busyPasses && w.now < q.nextNS
+func (p *pacing) skips(q *rxQueue, now uint64) bool {
+	return p.fullPasses >= busyPasses && now < q.nextNS
 }
 
 // scheduleVisit sets the time until which a busy worker skips queue q, which has just been polled. n is the
 // number of frames of this poll. An empty queue is polled again in the next pass.
-func (w *Worker) scheduleVisit(q *rxQueue, n int) {
+func (q *rxQueue) scheduleVisit(n int, now uint64) {
 	q.nextNS = 0
 	if n == 0 {
 		return
 	}
-	q.usedNS = w.now
+	q.usedNS = now
 	if n < gatherBelow {
-		q.nextNS = w.now + gatherNS
+		q.nextNS = now + gatherNS
 	}
 }
 
 // countFullPasses counts consecutive passes in which some queue had a full batch.
-func (w *Worker) countFullPasses(full bool) {
-	if w.fullPasses++; !full {
-		w.fullPasses = 0
+func (p *pacing) countFullPasses(full bool) {
+	if p.fullPasses++; !full {
+		p.fullPasses = 0
 	}
 }

@@ -69,35 +69,35 @@ var _ [1<<16 - port.MaxPorts]struct{} // A port number fits into 16 bits.
 
 // visit records that the worker now uses receive queue q, for the watchdog and for the blame after a memory
 // fault.
-func (w *Worker) visit(q *rxQueue) {
-	w.rxInUse = q
-	w.visits++
-	w.sh.InHand.Visit = w.visits<<32 | uint64(q.port)<<16 | uint64(q.number)
+func (r *reception) visit(q *rxQueue) {
+	r.rxInUse = q
+	r.visits++
+	r.inHand.Visit = r.visits<<32 | uint64(q.port)<<16 | uint64(q.number)
 }
 
-func (w *Worker) visited() {
-	w.visits++
-	w.sh.InHand.Visit = w.visits << 32
+func (r *reception) visited() {
+	r.visits++
+	r.inHand.Visit = r.visits << 32
 }
 
 // useTx records that the worker uses the transmit queue of port p, and locks the queue if workers share it.
 // The operation is flushing, or 0 for a Send. leaveTx ends the use.
-func (w *Worker) useTx(p *txPort, operation Sending) {
+func (o *outputs) useTx(p *txPort, operation Sending) {
 	on := Sending(p.number)<<16 | Sending(p.port)
 	if p.lock != nil {
-		w.sh.InHand.Sending = uint64(on | awaiting)
+		o.inHand.Sending = uint64(on | awaiting)
 		p.lock.lock()
 	}
-	w.txInUse = p // set only after locking, because abandon unlocks the queue in txInUse
-	w.sh.InHand.Sending = uint64(on | operation)
+	o.txInUse = p // set only after locking, because abandon unlocks the queue in txInUse
+	o.inHand.Sending = uint64(on | operation)
 }
 
-func (w *Worker) leaveTx() {
-	if p := w.txInUse; p.lock != nil {
+func (o *outputs) leaveTx() {
+	if p := o.txInUse; p.lock != nil {
 		p.lock.unlock()
 	}
-	w.txInUse = nil
-	w.sh.InHand.Sending = 0
+	o.txInUse = nil
+	o.inHand.Sending = 0
 }
 
 func (w *Worker) beginHeartbeat() {

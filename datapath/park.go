@@ -57,7 +57,7 @@ func (p *parking) endPass(idle int) { p.idle, p.parks = idle, 0 }
 
 // postpone records that the worker asks epoll in this pass. A busy worker then asks again only after
 // parkedEveryNS.
-func (p *parking) postpone(w *Worker) { p.turn, p.askNS = w.turn, w.now+parkedEveryNS }
+func (p *parking) postpone(turn, now uint64) { p.turn, p.askNS = turn, now+parkedEveryNS }
 
 // parked returns the number of parked queues, which follow the awake ones in the field order.
 func (t *queueTable) parked() int { return t.count - t.awake }
@@ -65,7 +65,7 @@ func (t *queueTable) parked() int { return t.count - t.awake }
 // park parks the awake queue q, which the pass has found empty, unless a limit or the kind of queue forbids
 // it. It reports whether it has parked the queue.
 func (w *Worker) park(q *rxQueue) bool {
-	p := &w.parking
+	p := &w.waiter.parking
 	if w.now-q.usedNS < p.afterNS || p.parks == maxParks || p.idle <= maxIdleAwake && w.queues.parked() == 0 {
 		return false
 	}
@@ -92,68 +92,68 @@ func (w *Worker) park(q *rxQueue) bool {
 }
 
 // wake makes queue q awake if it is parked. The caller disarms it.
-func (w *Worker) wake(q *rxQueue) {
-	if int(q.place) >= w.queues.awake {
-		q.ready, q.usedNS = true, w.now
-		w.queues.wake(q)
+func (p *waiter) wake(q *rxQueue) {
+	if int(q.place) >= p.queues.awake {
+		q.ready, q.usedNS = true, p.now
+		p.queues.wake(q)
 	}
 }
 
 // wakeParked makes parked queues awake that may have frames: those with an event in the epoll set, those of
 // broken devices, and those in which it finds frames (lookAtParked).
-func (w *Worker) wakeParked() {
-	p := &w.parking
-	if w.queues.parked() == 0 {
-		p.commanded = false
+func (p *waiter) wakeParked() {
+	k := &p.parking
+	if p.queues.parked() == 0 {
+		k.commanded = false
 		return
 	}
-	if p.turn != w.turn {
-		if w.wasBusy && w.now < p.askNS {
+	if k.turn != p.turn {
+		if p.pacing.wasBusy && p.now < k.askNS {
 			return
 		}
-		w.askEpoll()
+		p.askEpoll()
 	}
-	if p.commanded {
-		p.commanded = false
-		w.wakeFaulty()
+	if k.commanded {
+		k.commanded = false
+		p.wakeFaulty()
 	}
-	w.lookAtParked()
+	p.lookAtParked()
 }
 
 // wakeFaulty makes the parked queues of broken devices awake. The next Recv of such a queue fails, so that
 // the worker detaches the port.
-func (w *Worker) wakeFaulty() {
-	for i := w.queues.awake; i < w.queues.count; i++ {
-		if q := w.queues.queue(i); q.rx.Fault() != "" {
-			w.wake(q) // the parked queue that moves to index i was asked before
+func (p *waiter) wakeFaulty() {
+	for i := p.queues.awake; i < p.queues.count; i++ {
+		if q := p.queues.queue(i); q.rx.Fault() != "" {
+			p.wake(q) // the parked queue that moves to index i was asked before
 		}
 	}
 }
 
 // lookAtParked looks for frames in some parked queues, so that it looks into each of them once in
 // lookParkedNS.
-func (w *Worker) lookAtParked() {
-	t, p := &w.queues, &w.parking
+func (p *waiter) lookAtParked() {
+	t, k := p.queues, &p.parking
 	parked := uint64(t.parked())
-	due := (w.now - p.lookedNS) * parked / p.lookNS
+	due := (p.now - k.lookedNS) * parked / k.lookNS
 	switch {
 	case due == 0:
 		return
 	case due >= parked:
-		due, p.lookedNS = parked, w.now
+		due, k.lookedNS = parked, p.now
 	default:
-		p.lookedNS += due * p.lookNS / parked
+		k.lookedNS += due * k.lookNS / parked
 	}
 	for ; due > 0 && t.parked() > 0; due-- {
-		p.cursor %= t.parked()
-		q := t.queue(t.awake + p.cursor)
-		p.cursor++
-		w.visit(q)
+		k.cursor %= t.parked()
+		q := t.queue(t.awake + k.cursor)
+		k.cursor++
+		p.reception.visit(q)
 		if q.rx.Arm() {
-			w.wake(q)
-			p.cursor-- // the first parked queue is now one index later
+			p.wake(q)
+			k.cursor-- // the first parked queue is now one index later
 			q.rx.Disarm()
 		}
 	}
-	w.rxInUse = nil
+	p.reception.rxInUse = nil
 }

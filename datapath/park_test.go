@@ -18,7 +18,7 @@ import (
 // is busy, and the others are parked. Port 3 is a tap. All frames go to port 2, which is a guest.
 func parkedRig(t testing.TB, ports int) *rig {
 	r := newRig(t, testSizes)
-	r.w.parking.afterNS = parkAfterNS
+	r.w.waiter.parking.afterNS = parkAfterNS
 	r.w.fixed = r.w.clock()
 	r.turn()
 	for no := range uint32(ports) {
@@ -74,7 +74,7 @@ func TestIdleQueuesAreParked(t *testing.T) {
 // The worker does not park queues if only a few are idle, and never parks queues that cannot wake it up.
 func TestFewIdleQueuesStayAwake(t *testing.T) {
 	r := newRig(t, testSizes)
-	r.w.parking.afterNS = parkAfterNS
+	r.w.waiter.parking.afterNS = parkAfterNS
 	r.w.fixed = r.w.clock()
 	for no := range uint32(maxIdleAwake) {
 		r.addPort(no+1, porttest.Options{}, false)
@@ -131,7 +131,7 @@ func TestFrameBeforeArmKeepsAwake(t *testing.T) {
 	r.turn()
 	late := &lateRx{Rx: r.rx(8), frame: ethernet(0xa, 60, 0)}
 	r.w.queues.queue(7).rx = late
-	r.w.parking.afterNS = parkAfterNS
+	r.w.waiter.parking.afterNS = parkAfterNS
 	r.w.fixed += parkAfterNS
 	r.turn()
 	r.equal("parked queues", r.sh.Counters.ParkedQueues, 7)
@@ -216,7 +216,7 @@ func TestFaultOfParkedQueue(t *testing.T) {
 		r.install(no, no+1, 0xa, output(1))
 	}
 	r.turn()
-	r.w.parking.afterNS, r.w.parking.lookNS = parkAfterNS, ^uint64(0)
+	r.w.waiter.parking.afterNS, r.w.waiter.parking.lookNS = parkAfterNS, ^uint64(0)
 	r.w.fixed += parkAfterNS
 	r.turn()
 	r.equal("parked queues", r.sh.Counters.ParkedQueues, 8)
@@ -259,7 +259,7 @@ func TestNoWakeupIsLost(t *testing.T) {
 		vhost.FeatureVersion1 | vhost.FeatureRingPacked, vhost.FeatureVersion1 | vhost.FeatureRingPacked | vhost.FeatureEventIndex} {
 		t.Run(fmt.Sprintf("%#x", features), func(t *testing.T) {
 			r := newRig(t, testSizes)
-			r.w.parking.afterNS, r.w.parking.lookNS = 0, ^uint64(0)
+			r.w.waiter.parking.afterNS, r.w.waiter.parking.lookNS = 0, ^uint64(0)
 			var guests []*vhosttest.Guest
 			for no := range uint32(8) {
 				g, d := openGuest(t, vhosttest.Options{Features: features})

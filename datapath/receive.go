@@ -22,6 +22,7 @@ type reception struct {
 	// because the queue's next batch then follows soon. The queue must be a port.Keeper, which can leave the
 	// buffers of this batch unreleased until then.
 	batchFull bool
+	inHand    *InHand
 }
 
 // maxQueues is the largest number of receive queues of one worker. AddPort fails for
@@ -210,9 +211,9 @@ func (w *Worker) receive(q *rxQueue) int {
 
 // prefetchNext prefetches a few frames of the queue that the worker visits next. The worker
 // calls it between two stages of the current batch (docs/decisions/0041).
-func (w *Worker) prefetchNext() {
-	if w.next != nil {
-		w.next.Prefetch()
+func (r *reception) prefetchNext() {
+	if r.next != nil {
+		r.next.Prefetch()
 	}
 }
 

@@ -49,7 +49,7 @@ func newRig(t testing.TB, sizes Sizes) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.parking.afterNS = ^uint64(0) // no queue is parked, except in tests of parking
+	w.waiter.parking.afterNS = ^uint64(0) // no queue is parked, except in tests of parking
 	if _, measuring := t.(*testing.B); !measuring {
 		// The clock stands still, so that a busy machine changes neither batches nor timeouts.
 		w.fixed = w.clock()

@@ -24,6 +24,7 @@ type outputs struct {
 	delivered bool    // this pass has sent a frame to a local process, see fewFrames
 	toTap     bool    // one of these frames went to a tap
 	txInUse   *txPort // output port whose transmit queue is in use
+	inHand    *InHand
 }
 
 // txPort is an output port with the worker's state for it. The worker owns it, except for a transmit queue
@@ -105,11 +106,11 @@ func (w *Worker) output(i int, number uint32, isLast bool) {
 }
 
 // unsendable returns the reason why the worker cannot send to the port with this number, or DropNone.
-func (w *Worker) unsendable(number uint32) packet.DropReason {
+func (o *outputs) unsendable(number uint32) packet.DropReason {
 	switch {
 	case number >= port.MaxPorts:
 		return packet.DropNoPort
-	case w.ports[number].tx == nil:
+	case o.ports[number].tx == nil:
 		return packet.DropNotAttached
 	}
 	return packet.DropNone
@@ -138,10 +139,10 @@ func (c *PortCounters) dropTx(reason packet.DropReason) {
 }
 
 // touch adds port p to the ports that finish flushes at the end of the batch.
-func (w *Worker) touch(p *txPort) {
+func (o *outputs) touch(p *txPort) {
 	if !p.touched {
 		p.touched = true
-		w.touched.add(p)
+		o.touched.add(p)
 	}
 }
 

@@ -44,8 +44,16 @@ const (
 )
 
 // waiter is the epoll set of a worker: its command eventfd and the WaitFDs of its queues. It is
-// level-triggered, except for queues whose field edge is set.
+// level-triggered, except for queues whose field edge is set. Its methods find the queues that may have
+// frames, and make parked ones awake (park.go). The worker itself decides when it sleeps.
 type waiter struct {
+	sh *Shared
+	*passTime
+	reception *reception
+	pacing    *pacing
+	queues    *queueTable
+	parking   parking
+
 	set       int    // epoll descriptor, which the waiter owns; -1: closed
 	command   int    // Config.CommandEvent
 	nextReady uint64 // time of the next poll of taps and sockets
@@ -55,7 +63,9 @@ type waiter struct {
 	events    [64]unix.EpollEvent
 }
 
-func (p *waiter) init(command int) (err error) {
+func (p *waiter) init(w *Worker, command int) (err error) {
+	p.sh, p.passTime, p.reception, p.pacing, p.queues = w.sh, &w.passTime, &w.reception, &w.pacing, &w.queues
+	p.parking.afterNS, p.parking.lookNS = parkAfterNS, lookParkedNS
 	p.command = command
 	if p.set, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		p.set = -1
@@ -99,24 +109,24 @@ func (p *waiter) forget(q *rxQueue) {
 // findReady sets the field ready of the awake polled queues that may have frames. Counted queues need no
 // system call for this. For the other queues, a busy worker makes the system calls only every
 // readyEveryNS.
-func (w *Worker) findReady() {
-	if w.queues.polled == 0 {
+func (p *waiter) findReady() {
+	if p.queues.polled == 0 {
 		return
 	}
-	if w.queues.counted > 0 {
-		w.findCounted()
+	if p.queues.counted > 0 {
+		p.findCounted()
 	}
-	uncounted := w.queues.polled - w.queues.counted
-	if uncounted == 0 || w.wasBusy && w.now < w.waiter.nextReady {
+	uncounted := p.queues.polled - p.queues.counted
+	if uncounted == 0 || p.pacing.wasBusy && p.now < p.nextReady {
 		return
 	}
-	w.waiter.nextReady = w.now + readyEveryNS
+	p.nextReady = p.now + readyEveryNS
 	if uncounted > maxReadUnasked {
-		w.askEpoll()
+		p.askEpoll()
 		return
 	}
-	for at := range w.queues.awake {
-		if q := w.queues.queue(at); q.counted == nil {
+	for at := range p.queues.awake {
+		if q := p.queues.queue(at); q.counted == nil {
 			q.ready = true
 		}
 	}
@@ -124,73 +134,73 @@ func (w *Worker) findReady() {
 
 // findCounted sets the field ready of the counted queues in which frames wait. Every uncountedEveryNS
 // it also asks epoll, because the counts miss a few frames.
-func (w *Worker) findCounted() {
-	for at := range w.queues.awake {
-		if q := w.queues.queue(at); q.counted != nil && q.counted.Waits() {
+func (p *waiter) findCounted() {
+	for at := range p.queues.awake {
+		if q := p.queues.queue(at); q.counted != nil && q.counted.Waits() {
 			q.ready = true
 		}
 	}
-	if w.now >= w.waiter.nextAsk {
-		w.waiter.nextAsk = w.now + uncountedEveryNS
-		w.askEpoll()
+	if p.now >= p.nextAsk {
+		p.nextAsk = p.now + uncountedEveryNS
+		p.askEpoll()
 	}
 }
 
 // askEpoll handles the present events of the epoll set without waiting. It disarms the parked queues that
 // become awake, because the worker polls them from now on.
-func (w *Worker) askEpoll() {
-	w.parking.postpone(w)
-	woken := w.queues.awake
-	w.take(w.poll(0))
-	for ; woken < w.queues.awake; woken++ {
-		w.disarm(w.queues.queue(woken))
+func (p *waiter) askEpoll() {
+	p.parking.postpone(p.turn, p.now)
+	woken := p.queues.awake
+	p.take(p.poll(0))
+	for ; woken < p.queues.awake; woken++ {
+		p.disarm(p.queues.queue(woken))
 	}
-	w.rxInUse = nil
+	p.reception.rxInUse = nil
 }
 
 // disarm cancels the request of queue q for a wake-up.
-func (w *Worker) disarm(q *rxQueue) {
-	w.visit(q)
+func (p *waiter) disarm(q *rxQueue) {
+	p.reception.visit(q)
 	q.rx.Disarm()
 }
 
 // poll calls epoll_wait with a timeout in milliseconds and returns the number of events, which are in
-// w.waiter.events.
-func (w *Worker) poll(timeoutMS int) int {
-	n, err := unix.EpollWait(w.waiter.set, w.waiter.events[:], timeoutMS)
-	w.sh.Counters.Syscalls++
+// p.events.
+func (p *waiter) poll(timeoutMS int) int {
+	n, err := unix.EpollWait(p.set, p.events[:], timeoutMS)
+	p.sh.Counters.Syscalls++
 	if err != nil { // EINTR: the caller polls again later
 		return 0
 	}
 	return n
 }
 
-// take handles the first n events in w.waiter.events. It first marks the queues of all these events as
+// take handles the first n events in p.events. It first marks the queues of all these events as
 // ready and awake, and only then calls Woken of the queues. In this order, no queue loses an event if
 // Woken of another one meets a memory fault, which ends take: epoll reports an edge-triggered event
 // only once.
-func (w *Worker) take(n int) {
-	for i := range w.waiter.events[:n] {
-		tag := w.waiter.events[i].Fd
+func (p *waiter) take(n int) {
+	for i := range p.events[:n] {
+		tag := p.events[i].Fd
 		if tag == commandTag {
-			shm.DrainOwn(w.waiter.command)
-			w.sh.Counters.Syscalls++
-			w.parking.commanded = true
+			shm.DrainOwn(p.command)
+			p.sh.Counters.Syscalls++
+			p.parking.commanded = true
 			continue
 		}
-		q := &w.queues.slots[tag]
+		q := &p.queues.slots[tag]
 		q.ready = true
-		w.wake(q)
+		p.wake(q)
 	}
-	for i := range w.waiter.events[:n] {
-		tag := w.waiter.events[i].Fd
-		if tag == commandTag || w.queues.slots[tag].edge {
+	for i := range p.events[:n] {
+		tag := p.events[i].Fd
+		if tag == commandTag || p.queues.slots[tag].edge {
 			continue
 		}
-		q := &w.queues.slots[tag]
-		w.visit(q)
+		q := &p.queues.slots[tag]
+		p.reception.visit(q)
 		q.rx.Woken()
-		w.rxInUse = nil
+		p.reception.rxInUse = nil
 	}
 }
 
@@ -218,15 +228,15 @@ func (w *Worker) sleep() {
 		if w.mail.Load() == nil && !w.stopping.Load() {
 			w.sh.Counters.Sleeps++
 			w.sh.InHand.Asleep = 1
-			n := w.poll(w.sleepMS())
+			n := w.waiter.poll(w.sleepMS())
 			w.sh.InHand.Asleep = 0
-			w.take(n)
+			w.waiter.take(n)
 			woken = n > 0
 		}
 		w.commands.Awake()
 	}
 	for at := range w.queues.awake {
-		w.disarm(w.queues.queue(at))
+		w.waiter.disarm(w.queues.queue(at))
 	}
 	w.rxInUse = nil
 	w.visited()

@@ -32,7 +32,7 @@ func BenchmarkIdleGuests(b *testing.B) {
 	for _, idle := range []int{0, 14, 62, 254, 1000} {
 		b.Run(fmt.Sprintf("idle=%d", idle), func(b *testing.B) {
 			r, l := newGuests(b, vhosttest.LoadConfig{Flows: 5000})
-			r.w.parking.afterNS = parkAfterNS
+			r.w.waiter.parking.afterNS = parkAfterNS
 			for i := range idle {
 				g, err := vhosttest.New(vhosttest.Options{BufLen: 128, Features: l.Guests[0].Features})
 				if err != nil {

@@ -158,7 +158,6 @@ type Worker struct {
 	meters     meters
 	captures   captures
 	queues     queueTable
-	parking    parking
 	fair       fairness
 	accounting accounting
 	receivers  receivers
@@ -216,13 +215,13 @@ func NewWorker(sh *Shared, c Config) (*Worker, error) {
 	}
 	clear(sh.Templates)
 	clear(sh.Meters)
+	w.reception.inHand, w.outputs.inHand = sh.InHand, sh.InHand
 	w.captures.init(w)
 	w.held.init(w)
 	w.meters = meters{own: sh.Meters, shared: c.Meters}
 	w.kernelFlows = kernelFlows{sh: sh, cache: w.cache, queues: &w.queues, tracks: &w.tracks}
 	w.accounting.init(w)
 	w.receivers.init(w)
-	w.parking.afterNS, w.parking.lookNS = parkAfterNS, lookParkedNS
 	for i := range w.ports {
 		w.ports[i].port, w.ports[i].counters = uint32(i), &sh.Ports[i]
 	}
@@ -231,7 +230,7 @@ func NewWorker(sh *Shared, c Config) (*Worker, error) {
 		return nil, fmt.Errorf("worker: clock: %w", err)
 	}
 	w.clockStart, w.clockBase = time.Now(), uint64(ts.Nano())
-	if err := w.waiter.init(c.CommandEvent); err != nil {
+	if err := w.waiter.init(w, c.CommandEvent); err != nil {
 		return nil, fmt.Errorf("worker: epoll: %w", err)
 	}
 	return w, nil
@@ -328,8 +327,8 @@ func (w *Worker) pass() {
 		w.sweeping = w.tracks.tracker.Sweep(now)
 	}
 	w.kernelFlows.work(now)
-	w.findReady()
-	w.wakeParked()
+	w.waiter.findReady()
+	w.waiter.wakeParked()
 	w.accounting.begin(did)
 	frames, idle, full := 0, 0, false
 	for at := 0; at < w.queues.awake && !w.holding; at++ {
@@ -339,7 +338,7 @@ func (w *Worker) pass() {
 			w.releaseKept(q)
 			continue
 		}
-		if w.skipGathering(q) {
+		if w.pacing.skips(q, now) {
 			continue
 		}
 		w.next = w.queues.queue((at + 1) % w.queues.awake).ahead
@@ -351,14 +350,14 @@ func (w *Worker) pass() {
 		w.accounting.add(q, n)
 		frames += n
 		full = full || n == packet.BatchSize
-		w.scheduleVisit(q, n)
+		q.scheduleVisit(n, now)
 		if n == 0 {
 			if idle++; w.park(q) {
 				at-- // another queue now has this index of the polling order
 			}
 		}
 	}
-	w.parking.endPass(idle)
+	w.waiter.parking.endPass(idle)
 	c.ParkedQueues = uint64(w.queues.parked())
 	w.next = nil
 	w.visited()
@@ -412,7 +411,7 @@ func (w *Worker) yieldBusy(frames int) {
 		w.yield()
 	}
 	if answer && w.toTap {
-		w.waiter.nextReady, w.parking.askNS = 0, 0 // the local process may have answered
+		w.waiter.nextReady, w.waiter.parking.askNS = 0, 0 // the local process may have answered
 	}
 	w.delivered, w.toTap = false, false
 }
