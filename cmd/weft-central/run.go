@@ -280,13 +280,15 @@ func (c *central) dial(address string) (grpc.ClientConnInterface, error) {
 }
 
 // chores does the regular work of a central until ctx ends: it gives new members of
-// etcd their votes, makes room in a full store, and renews the certificate when it is
-// due.
+// etcd their votes, makes room in a full store, adapts the garbage collector to the heap, and
+// renews the certificate when it is due.
 func (c *central) chores(ctx context.Context) {
 	tick := time.NewTicker(choresEvery)
 	defer tick.Stop()
 	var reclaimed time.Time
+	var gc gcTuner
 	for {
+		gc.tune()
 		select {
 		case <-ctx.Done():
 			c.mu.Lock()
