@@ -104,7 +104,7 @@ unit:
 
 # Packages without concurrency and unsafe, where the race detector has nothing to find; internal/archtest
 # holds them to it.
-PLAIN := bench/hops bench/hops/hops bfd cmd/manpage control/bond control/lacp control/loop \
+PLAIN := bfd cmd/manpage control/bond control/lacp control/loop \
 	control/usererr internal/atomicfile internal/buildinfo internal/clock internal/comments internal/logs \
 	internal/privilege internal/procstat internal/safepath internal/sbom internal/share internal/tomltext
 

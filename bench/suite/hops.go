@@ -11,13 +11,12 @@ import (
 	"time"
 )
 
-// The experiments below divide the time of one UDP datagram of 1,400 bytes into hops: sections of its
-// path, as bench/hops does. The path has connection tracking, NAT, a filter and VXLAN, and ends at a
-// veth.
+// The experiments below measure the time of one UDP datagram of 1,400 bytes. Its path has connection
+// tracking, NAT, a filter and VXLAN, and ends at a veth.
 //
-// For Linux, a profile by perf divides the time of a sendto call, from the call to the vxlan device.
-// For Weft, the hops are the stages of a worker's poll. The time that the guest itself takes is not
-// included.
+// For Linux, it is the time of a sendto call, from the call to the vxlan device. For Weft, it is the time
+// of the stages of a worker's poll, each of which is a secondary result. The time that the guest itself
+// takes is not included.
 
 // hopsSize is the length in bytes of each UDP payload that a process behind a veth or tap sends, and of each
 // frame that testpmd sends in the variant hopsVhost. Both fit the MTU of 1,450 bytes that VXLAN leaves.
@@ -66,7 +65,7 @@ const (
 	hopsSingles             = 40     // number of frames that a run sends one by one
 )
 
-// hopsFlows have the same effect as the rules that bench/hops recorded.
+// hopsFlows have the same effect as the rules of the recordings in docs/traces.
 const hopsFlows = `table=0,priority=10,udp,actions=ct(table=1,zone=7,nat)
 table=0,priority=9,actions=drop
 table=1,priority=10,ct_state=+trk+new,udp,actions=ct(commit,zone=7,nat(src=10.0.0.1)),output:vx

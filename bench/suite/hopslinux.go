@@ -5,11 +5,8 @@ package main
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
-
-	"weft/bench/hops"
 )
 
 // linuxHops measures the time that a datagram takes in the kernel, from the sendto call to the veth.
@@ -55,40 +52,5 @@ func linuxHops(r *run, variant string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	if variant == hopsNew { // new connections need unused ports
-		send = append(send, "-port", fmt.Sprint(10_000+hopsNewFlows))
-	}
-	return ns / 1e9, r.noteShares(w, send, ns/1e9)
-}
-
-// noteShares runs a command under perf. It divides the time total among the hops in proportion to
-// perf's samples.
-func (r *run) noteShares(w *site, args []string, total float64) error {
-	data := filepath.Join(r.dir, "perf.data")
-	record := netnsCommand(w.netns, append([]string{"perf", "record", "-q", "-e", "cpu-clock", "-F", "19997", "-g", "-o", data, "--"}, args...)...)
-	if _, err := command(nil, record[0], record[1:]...); err != nil {
-		return err
-	}
-	report, err := command(nil, "perf", "report", "--stdio", "--no-children", "--percent-limit", "0",
-		"-g", "graph,0.0,callee,function,percent", "-i", data)
-	if err != nil {
-		return err
-	}
-	file := filepath.Join(r.dir, "linux.perf.txt")
-	if err := os.WriteFile(file, []byte(report), 0o644); err != nil {
-		return err
-	}
-	recording, err := hops.Read(file)
-	if err != nil {
-		return err
-	}
-	table, err := hops.NewTable()
-	if err != nil {
-		return err
-	}
-	ledger := table.Book(linuxPeer, recording.Unit, recording.Calls)
-	for _, e := range ledger.Entries {
-		r.note(e.Hop, "s", total*e.Value/ledger.Total)
-	}
-	return nil
+	return ns / 1e9, nil
 }

@@ -80,11 +80,8 @@ var machineImage = sync.OnceValues(func() (*emulator, error) {
 	if _, err := builtSwitch(); err != nil {
 		return nil, err
 	}
-	if _, err := builtHops(); err != nil {
-		return nil, err
-	}
 	u := machineUserland
-	u.binaries = []string{filepath.Join(bin, "weftd"), filepath.Join(bin, "weft"), filepath.Join(bin, "hops")}
+	u.binaries = []string{filepath.Join(bin, "weftd"), filepath.Join(bin, "weft")}
 	e.initramfs = filepath.Join(bin, "machine.initramfs")
 	return e, buildInitramfs(e.initramfs, filepath.Join(bin, "guest"), filepath.Join(dir, "kernel"), &u)
 })

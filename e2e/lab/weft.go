@@ -49,7 +49,6 @@ var Root = sync.OnceValues(func() (string, error) {
 var (
 	builtSwitch  = sync.OnceValues(func() (string, error) { return build("./cmd/weftd", "./cmd/weft") })
 	builtCentral = sync.OnceValues(func() (string, error) { return build("./cmd/weft-central") })
-	builtHops    = sync.OnceValues(func() (string, error) { return build("./bench/hops/hops") })
 	builtGuest   = sync.OnceValues(func() (string, error) { return build("./e2e/guest") })
 	builtCNI     = sync.OnceValues(func() (string, error) {
 		return build("./cmd/weft-cni", "github.com/containernetworking/cni/cnitool", "github.com/containernetworking/plugins/plugins/ipam/host-local")

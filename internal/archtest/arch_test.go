@@ -284,7 +284,7 @@ func TestRulesRefuse(t *testing.T) {
 		{"engine", "control", false},
 		{"e2e/demo", "e2e/lab", true},
 		{"e2e/demo", "control", false},
-		{"bench/traffic", "bench/hops", false},
+		{"bench/traffic", "bench/replica", false},
 	} {
 		if ok, known := allowed(c.dir, c.target); !known || ok != c.ok {
 			t.Errorf("%s imports %s: allowed %v, known %v", c.dir, c.target, ok, known)
@@ -297,7 +297,7 @@ func TestRulesRefuse(t *testing.T) {
 	}
 	for dir, tool := range map[string]bool{
 		"bench": true, "bench/suite": true, "bench/replica": true, "e2e/lab": true, "port/porttest": true,
-		"bench/hops": true, "bench/traffic": false, "benches": false, "port": false, "vhost": false,
+		"bench/traffic": false, "benches": false, "port": false, "vhost": false,
 	} {
 		if isTooling(dir) != tool {
 			t.Errorf("%s counts as tooling: %v", dir, !tool)
