@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"time"
+
+	"weft/e2e/lab"
 )
 
 // The functions below measure the kernel's connection tracking. A kernel bridge takes the place of the
@@ -17,11 +19,9 @@ const bridgedMost = 10_000
 
 // measureBridged returns the frames per second that a kernel bridge forwards while n connections are
 // established.
-func measureBridged(r *run, mode trackHow, n int) (float64, error) {
+func measureBridged(r *run, mode trackHow, n int) float64 {
 	a, bridge, b := "weftbench-ka"+r.id, "weftbench-kb"+r.id, "weftbench-kc"+r.id
-	if err := r.namespaces(a, bridge, b); err != nil {
-		return 0, err
-	}
+	r.namespaces(a, bridge, b)
 	commands := [][]string{{"ip", "-n", bridge, "link", "add", "br0", "up", "type", "bridge"}}
 	for i, guest := range []string{a, b} {
 		p := fmt.Sprint("p", i)
@@ -33,35 +33,21 @@ func measureBridged(r *run, mode trackHow, n int) (float64, error) {
 	if mode == tracked {
 		commands = append(commands, linuxRules(bridge)...)
 	}
-	if err := runCommands(nil, commands); err != nil {
-		return 0, err
-	}
+	runCommands(nil, commands)
 	socket, core := "unix:"+filepath.Join(r.dir, "bench.sock"), fmt.Sprint(guestCore)
 	bin := filepath.Join(r.bin, "weft")
-	if _, err := r.start("server", netnsCommand(b, "taskset", "-c", core, bin, "bench", "server", "--listen", socket, "--raw", "v")...); err != nil {
-		return 0, err
-	}
+	r.start("server", netnsCommand(b, "taskset", "-c", core, bin, "bench", "server", "--listen", socket, "--raw", "v")...)
 	client := netnsCommand(a, "taskset", "-c", core, bin, "bench", "client", socket, "--raw", "v", "-i", "0", "--flows", fmt.Sprint(n), "-t", fmt.Sprint((4*warmUp + 2*r.length).Seconds()))
-	if err := eventually(5*time.Second, func() error {
-		return runCommands(nil, [][]string{append(client, "--rr", "-k", fmt.Sprint(n))})
-	}); err != nil {
-		return 0, err
-	}
-	sender, err := r.start("client", append(client, "-b", "0")...)
-	if err != nil {
-		return 0, err
-	}
+	eventually(5*time.Second, func() {
+		runCommands(nil, [][]string{append(client, "--rr", "-k", fmt.Sprint(n))})
+	})
+	sender := r.start("client", append(client, "-b", "0")...)
 	time.Sleep(warmUp)
-	c, err := r.countAt(b, "v")
-	if err != nil {
-		return 0, err
-	}
+	c := r.countAt(b, "v")
 	time.Sleep(warmTime)
 	before := busySeconds(switchCore)
-	rate, err := c.rate(r.length)
+	rate := c.rate(r.length)
 	r.note("busy", "%", 100*(busySeconds(switchCore)-before)/r.length.Seconds())
-	if ended := sender.alive(); ended != nil {
-		return 0, ended
-	}
-	return rate, err
+	lab.Check(sender.alive())
+	return rate
 }

@@ -13,6 +13,7 @@ import (
 
 	"weft/bench/central"
 	"weft/bench/central/ovn"
+	"weft/e2e/lab"
 )
 
 // The experiments below use many hosts. They measure weft-central with package bench/central, and
@@ -173,7 +174,7 @@ func (e *experiment) keep(peer string, run int, t *turn, regimeBefore, regimeAft
 }
 
 // play runs all scenarios of the session's chosen rows.
-func (s *session) play(r *run, peer string) (float64, error) {
+func (s *session) play(r *run, peer string) float64 {
 	verb, args := centralVerb, s.weft
 	if peer == ovnPeer {
 		verb, args = ovnVerb, s.ovn
@@ -193,21 +194,16 @@ func (s *session) play(r *run, peer string) (float64, error) {
 	if verb == centralVerb {
 		words = append(words, "-bin", r.bin)
 	}
-	p, err := r.startSelf(verb, "", words...)
-	if err != nil {
-		return 0, err
-	}
+	p := r.startSelf(verb, "", words...)
 	<-p.done
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return 0, fmt.Errorf("%v: %s", p.err, p.tail())
+		lab.Check(fmt.Errorf("%v: %s", p.err, p.tail()))
 	}
 	t := &turn{}
-	if err := json.Unmarshal(data, &t.result); err != nil {
-		return 0, err
-	}
+	lab.Check(json.Unmarshal(data, &t.result))
 	r.turn = t
-	return 0, nil
+	return 0
 }
 
 // pick returns the value of a row, and the other values of its scenario.

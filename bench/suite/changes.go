@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"weft/api"
+	"weft/e2e/lab"
 )
 
 // The functions below are a client that adds flows at a constant rate, in a process of its own.
@@ -30,15 +31,10 @@ type changeReport struct{ Rate float64 } // number of flows added per second
 
 // runChanges is the main function of the client's process. If requests take longer than changesEvery,
 // the client sends them one after the other.
-func runChanges(args []string) error {
+func runChanges(args []string) {
 	var spec changeSpec
-	if err := asLoad(args, &spec); err != nil {
-		return err
-	}
-	client, err := api.NewClient(spec.Socket)
-	if err != nil {
-		return err
-	}
+	asLoad(args, &spec)
+	client := lab.Must(api.NewClient(spec.Socket))
 	var text strings.Builder
 	flows, begin := 0, time.Now()
 	for next := begin; time.Since(begin) < spec.Length; next = next.Add(changesEvery) {
@@ -48,22 +44,14 @@ func runChanges(args []string) error {
 			fmt.Fprintf(&text, "priority=7,udp,nw_dst=10.%d.%d.%d,tp_dst=53,actions=drop\n", 128+flows>>16, flows>>8&255, flows&255)
 			flows++
 		}
-		if _, err := client.ChangeFlows(api.ChangeFlows{Op: "add", Text: text.String(), File: true}); err != nil {
-			return err
-		}
+		lab.Must(client.ChangeFlows(api.ChangeFlows{Op: "add", Text: text.String(), File: true}))
 	}
-	return sayReport(changeReport{float64(flows) / time.Since(begin).Seconds()})
+	sayReport(changeReport{float64(flows) / time.Since(begin).Seconds()})
 }
 
-func changeFlows(r *run, sw *weft, length time.Duration) error {
-	p, err := startAs(r, "changes", changeVerb, changeSpec{sw.socket, length})
-	if err != nil {
-		return err
-	}
+func changeFlows(r *run, sw *weft, length time.Duration) {
+	p := startAs(r, "changes", changeVerb, changeSpec{sw.socket, length})
 	var report changeReport
-	if err := p.waitForReport(length+20*time.Second, &report); err != nil {
-		return err
-	}
+	p.waitForReport(length+20*time.Second, &report)
 	r.note("flows added", "flows/s", report.Rate)
-	return nil
 }

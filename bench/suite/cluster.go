@@ -3,14 +3,15 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"weft/api"
 	"weft/bench/replica"
+	"weft/e2e/lab"
 )
 
 // cluster is two hosts with four guests. An overlay network connects the hosts:
@@ -47,41 +48,34 @@ func (c *cluster) socket(guest int) string {
 }
 
 // lay creates hosts, guests and links, which end with the run.
-func (c *cluster) lay() error {
+func (c *cluster) lay() {
 	c.hosts = [2]string{"weftbench-c" + c.id + "a", "weftbench-c" + c.id + "b"}
-	if err := c.namespaces(c.hosts[:]...); err != nil {
-		return err
-	}
+	c.namespaces(c.hosts[:]...)
 	commands := [][]string{{"ip", "-n", c.hosts[0], "link", "add", "u", "mtu", "1600", "type", "veth", "peer", "name", "u", "mtu", "1600", "netns", c.hosts[1]}}
 	for i, h := range c.hosts {
 		commands = append(commands, []string{"ip", "-n", h, "addr", "add", endpoint(i) + "/24", "dev", "u"}, []string{"ip", "-n", h, "link", "set", "u", "up"})
 	}
-	if err := runCommands(nil, commands); err != nil {
-		return err
-	}
+	runCommands(nil, commands)
 	if c.peer != weftPeer {
 		for i := range c.guests {
 			c.guests[i] = fmt.Sprintf("weftbench-c%sg%d", c.id, i)
 		}
-		if err := c.namespaces(c.guests[:]...); err != nil {
-			return err
-		}
+		c.namespaces(c.guests[:]...)
 	}
 	if c.peer == linuxPeer {
-		return errors.Join(c.layLinux(), c.addressGuests())
+		c.layLinux()
+		c.addressGuests()
+		return
 	}
 	for i := range c.hosts {
-		if err := c.startWeft(i); err != nil {
-			return err
-		}
+		c.startWeft(i)
 	}
 	if c.peer == weftTapPeer {
-		return c.addressGuests()
+		c.addressGuests()
 	}
-	return nil
 }
 
-func (c *cluster) layLinux() error {
+func (c *cluster) layLinux() {
 	var commands [][]string
 	for i, h := range c.hosts {
 		commands = append(append(commands, linuxBridge(h, endpoint(i), endpoint(1-i))...), linuxRules(h)...)
@@ -92,28 +86,24 @@ func (c *cluster) layLinux() error {
 			[]string{"ip", "-n", h, "link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", g, "address", clusterMAC(i)},
 			[]string{"ip", "-n", h, "link", "set", port, "master", "br0", "up"})
 	}
-	return runCommands(nil, commands)
+	runCommands(nil, commands)
 }
 
-func (c *cluster) addressGuests() error {
+func (c *cluster) addressGuests() {
 	commands := [][]string{}
 	for i, g := range c.guests {
 		commands = append(commands, []string{"ip", "-n", g, "addr", "add", clusterAddress(i).String() + "/24", "dev", "eth0"},
 			[]string{"ip", "-n", g, "link", "set", "eth0", "up"})
 	}
-	return runCommands(nil, commands)
+	runCommands(nil, commands)
 }
 
-func (c *cluster) startWeft(host int) error {
+func (c *cluster) startWeft(host int) {
 	sw := new(weft)
 	c.weft[host] = sw
-	if err := sw.launch(c.run, c.hosts[host], host); err != nil {
-		return err
-	}
+	sw.launch(c.run, c.hosts[host], host)
 	flows := filepath.Join(c.dir, "flows")
-	if err := os.WriteFile(flows, []byte(trackedFlows), 0o644); err != nil {
-		return err
-	}
+	lab.Check(os.WriteFile(flows, []byte(trackedFlows), 0o644))
 	verbs := []string{"add-port up type=af_xdp dev=u", "add-port vx type=vxlan vni=100 remote=" + endpoint(1-host), "add-flows " + flows}
 	for i := range c.guests {
 		switch {
@@ -124,7 +114,7 @@ func (c *cluster) startWeft(host int) error {
 			verbs = append(verbs, fmt.Sprintf("add-port g%d type=vhost-user mode=server path=%s", i, c.socket(i)))
 		}
 	}
-	return sw.do(verbs...)
+	sw.do(verbs...)
 }
 
 func (c *cluster) daemons() map[string]int {
@@ -133,30 +123,28 @@ func (c *cluster) daemons() map[string]int {
 		if sw == nil {
 			continue
 		}
-		if s, err := sw.show(); err == nil {
+		var s *api.Show
+		if lab.Attempt(func() { s = sw.show() }) == nil {
 			list[fmt.Sprint("control ", i+1)], list[fmt.Sprint("engine ", i+1)] = s.PID, s.EnginePID
 		}
 	}
 	return list
 }
 
-func (c *cluster) frames() (n uint64, err error) {
+func (c *cluster) frames() (n uint64) {
 	for _, sw := range c.weft {
 		if sw == nil {
 			continue
 		}
-		s, err := sw.show()
-		if err != nil {
-			return 0, err
-		}
+		s := sw.show()
 		for _, w := range s.Workers {
 			n += w.Frames
 		}
 	}
-	return n, nil
+	return n
 }
 
-func (c *cluster) startMember(name string, options ...string) (*process, error) {
+func (c *cluster) startMember(name string, options ...string) *process {
 	guest := replica.Client
 	if name != "client" {
 		guest = int(name[0] - '0')

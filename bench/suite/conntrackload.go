@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/e2e/lab"
 	"weft/internal/cpu"
 	"weft/vhost/vhosttest"
 )
@@ -107,17 +108,12 @@ func answer(f []byte) {
 	binary.BigEndian.PutUint32(f[portsAt:], p<<16|p>>16)
 }
 
-func runTrackGuests(args []string) error {
+func runTrackGuests(args []string) {
 	var spec trackSpec
-	if err := asLoad(args, &spec); err != nil {
-		return err
-	}
-	g, err := newTrackGuests(&spec, args[1:])
-	if err != nil {
-		return err
-	}
+	asLoad(args, &spec)
+	g := newTrackGuests(&spec, args[1:])
 	defer g.load.Close()
-	return sayReport(g.run(&spec))
+	sayReport(g.run(&spec))
 }
 
 type trackGuests struct {
@@ -135,23 +131,17 @@ type trackGuests struct {
 	lastCame time.Time
 }
 
-func newTrackGuests(spec *trackSpec, sockets []string) (*trackGuests, error) {
+func newTrackGuests(spec *trackSpec, sockets []string) *trackGuests {
 	g := &trackGuests{count: uint32(spec.Connections), fresh: spec.Fresh, ipv6: spec.IPv6, random: 1}
-	var err error
-	g.load, err = vhosttest.NewLoad(vhosttest.LoadConfig{FrameSize: frameBytes, Flows: 2, Core: -1, Vary: g.vary})
-	if err != nil {
-		return nil, err
-	}
+	g.load = lab.Must(vhosttest.NewLoad(vhosttest.LoadConfig{FrameSize: frameBytes, Flows: 2, Core: -1, Vary: g.vary}))
 	all := g.load.Guests
 	if spec.PerSecond > 0 {
-		g.attacker, err = vhosttest.New(vhosttest.Options{Num: 1024, BufLen: 128, Features: all[0].Features})
-		if err != nil {
-			return nil, err
-		}
+		g.attacker = lab.Must(vhosttest.New(vhosttest.Options{Num: 1024, BufLen: 128, Features: all[0].Features}))
 		all = append(all[:len(all):len(all)], g.attacker)
 		g.segment = synSegment()
 	}
-	return g, attachAll(sockets, all)
+	attachAll(sockets, all)
+	return g
 }
 
 func (g *trackGuests) vary(guest int, frame []byte, _ uint32) {

@@ -9,39 +9,32 @@ import (
 	"regexp"
 	"strconv"
 	"time"
+
+	"weft/e2e/lab"
 )
 
 // costOf returns how many seconds the switch's core needs for a frame. It measures for half of d.
-func costOf(sw vswitch, d time.Duration) (float64, error) {
+func costOf(sw vswitch, d time.Duration) float64 {
 	switch sw := sw.(type) {
 	case *weft:
-		before, err := sw.worker()
-		if err != nil {
-			return 0, err
-		}
+		before := sw.worker()
 		time.Sleep(d / 2)
-		after, err := sw.worker()
-		if err != nil || after.Frames == before.Frames {
-			return 0, errors.Join(err, errors.New("no frames came"))
+		after := sw.worker()
+		if after.Frames == before.Frames {
+			lab.Check(errors.New("no frames came"))
 		}
-		return float64(after.BusyNS-before.BusyNS) / 1e9 / float64(after.Frames-before.Frames), nil
+		return float64(after.BusyNS-before.BusyNS) / 1e9 / float64(after.Frames-before.Frames)
 	case *ovs:
-		if _, err := sw.appctl("dpif-netdev/pmd-stats-clear"); err != nil {
-			return 0, err
-		}
+		sw.appctl("dpif-netdev/pmd-stats-clear")
 		time.Sleep(d / 2)
-		text, err := sw.appctl("dpif-netdev/pmd-stats-show")
-		if err != nil {
-			return 0, err
-		}
+		text := sw.appctl("dpif-netdev/pmd-stats-show")
 		m := regexp.MustCompile(`avg processing cycles per packet: ([0-9.]+)`).FindStringSubmatch(text)
 		if m == nil {
-			return 0, fmt.Errorf("pmd-stats-show says %q", text)
+			lab.Check(fmt.Errorf("pmd-stats-show says %q", text))
 		}
-		cycles, err := strconv.ParseFloat(m[1], 64)
-		return cycles / tscHz(), err
+		return lab.Must(strconv.ParseFloat(m[1], 64)) / tscHz()
 	}
-	return 0, fmt.Errorf("%T does not measure its time for a frame", sw)
+	panic(fmt.Sprintf("%T does not measure its time for a frame", sw))
 }
 
 // tscHz returns the frequency of the CPU's time stamp counter. It is half of the BogoMIPS value in

@@ -12,6 +12,8 @@ import (
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+
+	"weft/e2e/lab"
 )
 
 // counter is an XDP program that counts and drops the frames that a device receives. No other receiver
@@ -21,10 +23,10 @@ type counter struct {
 	attached link.Link
 }
 
-func (r *run) countAt(ns, dev string) (*counter, error) {
+func (r *run) countAt(ns, dev string) *counter {
 	frames, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
 	if err != nil {
-		return nil, fmt.Errorf("counter: %w", err)
+		lab.Check(fmt.Errorf("counter: %w", err))
 	}
 	c := &counter{frames: frames}
 	r.atEnd(c.close)
@@ -42,48 +44,37 @@ func (r *run) countAt(ns, dev string) (*counter, error) {
 		asm.Return(),
 	}})
 	if err != nil {
-		return nil, fmt.Errorf("counter: %w", err)
+		lab.Check(fmt.Errorf("counter: %w", err))
 	}
 	defer program.Close() // the link keeps the program loaded
-	handle, err := netns.GetFromName(ns)
-	if err != nil {
-		return nil, err
-	}
+	handle := lab.Must(netns.GetFromName(ns))
 	defer handle.Close()
-	nl, err := netlink.NewHandleAt(handle)
-	if err != nil {
-		return nil, err
-	}
+	nl := lab.Must(netlink.NewHandleAt(handle))
 	defer nl.Close()
-	device, err := nl.LinkByName(dev)
-	if err != nil {
-		return nil, err
-	}
+	device := lab.Must(nl.LinkByName(dev))
 	// A veth accepts frames from XDP only if its peer has NAPI enabled. An XDP program on the peer
 	// enables NAPI.
-	return c, inNetns(handle, func() error {
+	lab.Check(inNetns(handle, func() error {
 		c.attached, err = link.AttachXDP(link.XDPOptions{Program: program, Interface: device.Attrs().Index, Flags: link.XDPDriverMode})
 		return err
-	})
+	}))
+	return c
 }
 
-func (c *counter) total() (n uint64, err error) { return n, c.frames.Lookup(uint32(0), &n) }
+func (c *counter) total() (n uint64) {
+	lab.Check(c.frames.Lookup(uint32(0), &n))
+	return n
+}
 
-func (c *counter) rate(d time.Duration) (float64, error) {
-	before, err := c.total()
-	if err != nil {
-		return 0, err
-	}
+func (c *counter) rate(d time.Duration) float64 {
+	before := c.total()
 	start := time.Now()
 	time.Sleep(d)
-	after, err := c.total()
-	if err != nil {
-		return 0, err
-	}
+	after := c.total()
 	if after == before {
-		return 0, errors.New("nothing reached the far end")
+		lab.Check(errors.New("nothing reached the far end"))
 	}
-	return float64(after-before) / time.Since(start).Seconds(), nil
+	return float64(after-before) / time.Since(start).Seconds()
 }
 
 func (c *counter) detach() { c.attached.Close() }

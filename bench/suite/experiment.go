@@ -11,9 +11,10 @@ type experiment struct {
 	smallerIsBetter bool     // a smaller result is better
 	peers           []string // the first one is weftPeer or a variant of it
 
-	// measure runs the experiment once with one peer. Everything that it starts ends when the run
-	// ends, at the latest by run.atEnd.
-	measure func(r *run, peer string) (float64, error)
+	// measure runs the experiment once with one peer. It fails as the methods of package lab do, and its
+	// caller recovers from that (lab.Attempt). Everything that it starts ends when the run ends, at the
+	// latest by run.atEnd.
+	measure func(r *run, peer string) float64
 
 	note  string        // what the row measures and what it simulates; may be empty
 	limit time.Duration // time limit of one run; 0: the default limit

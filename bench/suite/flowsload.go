@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/e2e/lab"
 	"weft/internal/cpu"
 	"weft/vhost/vhosttest"
 )
@@ -61,12 +62,12 @@ func appendTuple(b []byte, t tuple) []byte {
 
 // writeTuples writes flows to a file, each in tupleBytes bytes. The guests' process reads the file
 // with readHeaders.
-func writeTuples(path string, flows []tuple) error {
+func writeTuples(path string, flows []tuple) {
 	b := make([]byte, 0, tupleBytes*len(flows))
 	for _, t := range flows {
 		b = appendTuple(b, t)
 	}
-	return os.WriteFile(path, b, 0o644)
+	lab.Check(os.WriteFile(path, b, 0o644))
 }
 
 // headers has, for each flow, the header bytes that differ between flows: IPv4 checksum, addresses and
@@ -78,10 +79,10 @@ const (
 	headerBytes = 14
 )
 
-func readHeaders(path string) (headers, error) {
+func readHeaders(path string) headers {
 	b, err := os.ReadFile(path)
 	if err != nil || len(b) == 0 || len(b)%tupleBytes != 0 {
-		return nil, errors.Join(err, fmt.Errorf("%s: expected flows of %d bytes each", path, tupleBytes))
+		lab.Check(errors.Join(err, fmt.Errorf("%s: expected flows of %d bytes each", path, tupleBytes)))
 	}
 	list := make(headers, len(b)/tupleBytes)
 	for i := range list {
@@ -95,22 +96,17 @@ func readHeaders(path string) (headers, error) {
 		sum = sum&0xffff + sum>>16
 		binary.BigEndian.PutUint16(h[:], ^uint16(sum+sum>>16))
 	}
-	return list, nil
+	return list
 }
 
 const frameBytes = 64
 
-func runGuests(args []string) error {
+func runGuests(args []string) {
 	var spec guestsSpec
-	if err := asLoad(args, &spec); err != nil {
-		return err
-	}
-	g, err := newFlowGuests(&spec, args[1:])
-	if err != nil {
-		return err
-	}
+	asLoad(args, &spec)
+	g := newFlowGuests(&spec, args[1:])
 	defer g.load.Close()
-	return sayReport(g.run(&spec))
+	sayReport(g.run(&spec))
 }
 
 // flowGuests is the state of the guests.
@@ -124,38 +120,27 @@ type flowGuests struct {
 	template [frameBytes]byte
 }
 
-func newFlowGuests(spec *guestsSpec, sockets []string) (*flowGuests, error) {
+func newFlowGuests(spec *guestsSpec, sockets []string) *flowGuests {
 	var flows [2]headers
 	for i := range flows {
-		var err error
-		if flows[i], err = readHeaders(spec.Flows[i]); err != nil {
-			return nil, err
-		}
+		flows[i] = readHeaders(spec.Flows[i])
 	}
 	if len(flows[0]) != len(flows[1]) {
-		return nil, errors.New("both guests need as many flows")
+		lab.Check(errors.New("both guests need as many flows"))
 	}
 	g := &flowGuests{idle: true}
-	var err error
-	g.load, err = vhosttest.NewLoad(vhosttest.LoadConfig{FrameSize: frameBytes, Flows: len(flows[0]), Core: -1,
-		Vary: func(guest int, frame []byte, i uint32) { copy(frame[headerAt:], flows[guest][i][:]) }})
-	if err != nil {
-		return nil, err
-	}
+	g.load = lab.Must(vhosttest.NewLoad(vhosttest.LoadConfig{FrameSize: frameBytes, Flows: len(flows[0]), Core: -1,
+		Vary: func(guest int, frame []byte, i uint32) { copy(frame[headerAt:], flows[guest][i][:]) }}))
 	all := g.load.Guests
 	if spec.Attack != "" {
-		if g.frames, err = readHeaders(spec.Attack); err != nil {
-			return nil, err
-		}
-		g.attacker, err = vhosttest.New(vhosttest.Options{Num: 1024, BufLen: 128, Features: all[0].Features})
-		if err != nil {
-			return nil, err
-		}
+		g.frames = readHeaders(spec.Attack)
+		g.attacker = lab.Must(vhosttest.New(vhosttest.Options{Num: 1024, BufLen: 128, Features: all[0].Features}))
 		copy(g.template[:], all[0].Tx[0].Slot(0))
 		all = append(all[:len(all):len(all)], g.attacker)
 		g.fillTemplate()
 	}
-	return g, attachAll(sockets, all)
+	attachAll(sockets, all)
+	return g
 }
 
 // fillTemplate writes the header bytes that all frames of guest 2 share.
@@ -167,52 +152,31 @@ func (g *flowGuests) fillTemplate() {
 	binary.BigEndian.PutUint16(f[38:], frameBytes-34)
 }
 
-func attachAll(sockets []string, guests []*vhosttest.Guest) error {
+func attachAll(sockets []string, guests []*vhosttest.Guest) {
 	var listeners []*net.UnixListener
 	for _, s := range sockets {
-		l, err := vhosttest.ListenFront(s)
-		if err != nil {
-			return err
-		}
+		l := lab.Must(vhosttest.ListenFront(s))
 		listeners = append(listeners, l)
 	}
 	for i, g := range guests {
-		f, err := vhosttest.Accept(listeners[i])
-		if err != nil {
-			return err
-		}
-		if err := attachPlainly(f, g); err != nil {
-			return fmt.Errorf("guest %d: %w", i, err)
-		}
+		f := lab.Must(vhosttest.Accept(listeners[i]))
+		attachPlainly(f, g)
 	}
-	return nil
 }
 
 // attachPlainly attaches a guest without vhost-user protocol features, because some switches lack
 // them.
-func attachPlainly(f *vhosttest.FrontEnd, g *vhosttest.Guest) error {
-	offered, err := f.U64(vhosttest.GetFeatures, nil)
-	if err != nil {
-		return err
-	}
+func attachPlainly(f *vhosttest.FrontEnd, g *vhosttest.Guest) {
+	offered := lab.Must(f.U64(vhosttest.GetFeatures, nil))
 	if missing := g.Features &^ offered; missing != 0 {
-		return fmt.Errorf("the switch lacks features %#x", missing)
+		lab.Check(fmt.Errorf("the switch lacks features %#x", missing))
 	}
-	if err := f.Send(vhosttest.SetOwner, vhosttest.Version, nil); err != nil {
-		return err
-	}
-	if err := f.Send(vhosttest.SetFeatures, vhosttest.Version, vhosttest.Number(g.Features)); err != nil {
-		return err
-	}
-	if err := f.SetMemory(g); err != nil {
-		return err
-	}
+	lab.Check(f.Send(vhosttest.SetOwner, vhosttest.Version, nil))
+	lab.Check(f.Send(vhosttest.SetFeatures, vhosttest.Version, vhosttest.Number(g.Features)))
+	lab.Check(f.SetMemory(g))
 	for _, q := range []*vhosttest.Queue{g.Rx[0], g.Tx[0]} {
-		if err := f.SetVring(q, q.Start()); err != nil {
-			return err
-		}
+		lab.Check(f.SetVring(q, q.Start()))
 	}
-	return nil
 }
 
 func (g *flowGuests) run(spec *guestsSpec) guestsReport {

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"weft/e2e/lab"
 )
 
 // The experiments below measure the time of one UDP datagram of 1,400 bytes. Its path has connection
@@ -35,7 +37,7 @@ func hopsFamily() []*experiment {
 		{hopsVhost, []string{weftPeer}},
 	} {
 		list = append(list, &experiment{name: "hops/" + e.variant, unit: "s", smallerIsBetter: true, peers: e.peers,
-			measure: func(r *run, peer string) (float64, error) {
+			measure: func(r *run, peer string) float64 {
 				switch {
 				case peer == linuxPeer:
 					return linuxHops(r, e.variant)
@@ -72,61 +74,36 @@ table=1,priority=10,ct_state=+trk+new,udp,actions=ct(commit,zone=7,nat(src=10.0.
 table=1,priority=10,ct_state=+trk+est,udp,actions=output:vx
 `
 
-func weftHops(r *run, variant string) (float64, error) {
-	w, err := newSite(r)
-	if err != nil {
-		return 0, err
-	}
+func weftHops(r *run, variant string) float64 {
+	w := newSite(r)
 	guest := "weftbench-g" + r.id
-	if err := r.namespaces(guest); err != nil {
-		return 0, err
-	}
+	r.namespaces(guest)
 	sw := new(weft)
-	if err := sw.up(r, setup{site: w, flows: func(func(int) string, string) []string { return []string{"priority=0,actions=drop"} }}); err != nil {
-		return 0, err
-	}
+	sw.up(r, setup{site: w, flows: func(func(int) string, string) []string { return []string{"priority=0,actions=drop"} }})
 	flows := filepath.Join(r.dir, "hops.flows")
-	if err := os.WriteFile(flows, []byte(hopsFlows), 0o644); err != nil {
-		return 0, err
-	}
-	if err := sw.do("add-port g type=tap dev=eth0 netns="+guest+" mac=02:00:00:00:00:01 mtu=1450", "add-flows "+flows); err != nil {
-		return 0, err
-	}
-	if err := eventually(5*time.Second, func() error { return addressHops("eth0", guest) }); err != nil {
-		return 0, err
-	}
+	lab.Check(os.WriteFile(flows, []byte(hopsFlows), 0o644))
+	sw.do("add-port g type=tap dev=eth0 netns="+guest+" mac=02:00:00:00:00:01 mtu=1450", "add-flows "+flows)
+	eventually(5*time.Second, func() { addressHops("eth0", guest) })
 	return traceHops(r, w, sw, guest, flows, variant)
 }
 
 // vhostHops returns the time that each frame takes at full load, which is the inverse of the frame
 // rate at the far end.
-func vhostHops(r *run) (float64, error) {
-	w, err := newSite(r)
-	if err != nil {
-		return 0, err
-	}
+func vhostHops(r *run) float64 {
+	w := newSite(r)
 	sw := new(weft)
-	g, err := r.upWithGuests(sw, setup{site: w, flows: func(func(int) string, string) []string {
+	g := r.upWithGuests(sw, setup{site: w, flows: func(func(int) string, string) []string {
 		return strings.Split(strings.TrimSpace(hopsFlows), "\n")
 	}}, "txonly", hopsSize)
-	if err != nil {
-		return 0, err
-	}
 	g.say("start")
 	time.Sleep(warmUp)
-	rate, err := w.rate(r.length)
-	if err != nil {
-		return 0, err
-	}
-	parts, err := stagesOf(r, sw, "udp,in_port="+guestName(0), func() error { return nil })
-	if err != nil {
-		return 0, err
-	}
-	return r.noteParts(parts, 1/rate), nil
+	rate := w.rate(r.length)
+	parts := stagesOf(r, sw, "udp,in_port="+guestName(0), func() {})
+	return r.noteParts(parts, 1/rate)
 }
 
-func addressHops(dev, netns string) error {
-	return runCommands(nil, [][]string{
+func addressHops(dev, netns string) {
+	runCommands(nil, [][]string{
 		{"ip", "-n", netns, "addr", "replace", hopsGuestIP + "/24", "dev", dev},
 		{"ip", "-n", netns, "link", "set", dev, "up"},
 		{"ip", "-n", netns, "neigh", "replace", hopsPeerIP, "lladdr", hopsPeerMAC, "dev", dev, "nud", "permanent"},
@@ -136,80 +113,48 @@ func addressHops(dev, netns string) error {
 // traceHops measures the time of each stage with a live trace. The trace slows the worker down. For
 // frames without pauses, traceHops therefore measures the total time in a run without trace, and
 // scales the stages to it.
-func traceHops(r *run, w *site, sw *weft, guest, flows, variant string) (float64, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return 0, err
-	}
-	send := func(args ...string) error {
-		return runCommands(nil, [][]string{netnsCommand(guest, append([]string{self, hopsVerb, "-core", fmt.Sprint(guestCore)}, args...)...)})
+func traceHops(r *run, w *site, sw *weft, guest, flows, variant string) float64 {
+	self := lab.Must(os.Executable())
+	send := func(args ...string) {
+		runCommands(nil, [][]string{netnsCommand(guest, append([]string{self, hopsVerb, "-core", fmt.Sprint(guestCore)}, args...)...)})
 	}
 	if variant != hopsUnknown { // let the switch install the megaflows of both directions
-		if err := send("-count", "20", "-pause", "5ms"); err != nil {
-			return 0, err
-		}
+		send("-count", "20", "-pause", "5ms")
 	}
-	work := func(attempt int) error {
+	work := func(attempt int) {
 		switch variant {
 		case hopsAlone:
-			return send("-count", fmt.Sprint(hopsSingles), "-pause", "2ms")
+			send("-count", fmt.Sprint(hopsSingles), "-pause", "2ms")
 		case hopsNew:
-			return send("-count", fmt.Sprint(hopsNewFlows), "-new", "-port", fmt.Sprint(11_000+attempt*hopsNewFlows))
+			send("-count", fmt.Sprint(hopsNewFlows), "-new", "-port", fmt.Sprint(11_000+attempt*hopsNewFlows))
 		case hopsLater:
-			return send("-count", fmt.Sprint(10*hopsNewFlows))
-		}
-		for i := range hopsSingles {
-			if err := sw.do("del-flows", "add-flows "+flows); err != nil {
-				return err
-			}
-			if err := send("-port", fmt.Sprint(11_000+i)); err != nil {
-				return err
+			send("-count", fmt.Sprint(10*hopsNewFlows))
+		default:
+			for i := range hopsSingles {
+				sw.do("del-flows", "add-flows "+flows)
+				send("-port", fmt.Sprint(11_000+i))
 			}
 		}
-		return nil
 	}
 	if variant == hopsUnknown || variant == hopsAlone {
-		parts, err := stagesOf(r, sw, hopsTap, func() error { return work(0) })
-		if err != nil {
-			return 0, err
-		}
-		return r.noteParts(parts, 0), nil
+		parts := stagesOf(r, sw, hopsTap, func() { work(0) })
+		return r.noteParts(parts, 0)
 	}
-	total, err := busyOf(w, sw, func() error { return work(0) })
-	if err != nil {
-		return 0, err
-	}
-	parts, err := stagesOf(r, sw, hopsTap, func() error { return work(1) })
-	if err != nil {
-		return 0, err
-	}
-	return r.noteParts(parts, total), nil
+	total := busyOf(w, sw, func() { work(0) })
+	parts := stagesOf(r, sw, hopsTap, func() { work(1) })
+	return r.noteParts(parts, total)
 }
 
 // busyOf runs work. It returns how many seconds the worker was busy for each frame that arrived at the
 // far end.
-func busyOf(w *site, sw *weft, work func() error) (float64, error) {
-	before, err := sw.worker()
-	if err != nil {
-		return 0, err
-	}
-	arrivedBefore, err := w.total()
-	if err != nil {
-		return 0, err
-	}
-	if err := work(); err != nil {
-		return 0, err
-	}
-	arrived, err := w.total()
-	if err != nil {
-		return 0, err
-	}
-	after, err := sw.worker()
-	if err != nil {
-		return 0, err
-	}
+func busyOf(w *site, sw *weft, work func()) float64 {
+	before := sw.worker()
+	arrivedBefore := w.total()
+	work()
+	arrived := w.total()
+	after := sw.worker()
 	if arrived == arrivedBefore {
-		return 0, errors.New("nothing reached the far end of the tunnel")
+		lab.Check(errors.New("nothing reached the far end of the tunnel"))
 	}
-	return float64(after.BusyNS-before.BusyNS) / 1e9 / float64(arrived-arrivedBefore), nil
+	return float64(after.BusyNS-before.BusyNS) / 1e9 / float64(arrived-arrivedBefore)
 }

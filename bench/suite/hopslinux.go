@@ -7,32 +7,24 @@ import (
 	"os"
 	"regexp"
 	"strconv"
+
+	"weft/e2e/lab"
 )
 
 // linuxHops measures the time that a datagram takes in the kernel, from the sendto call to the veth.
-func linuxHops(r *run, variant string) (float64, error) {
-	w, err := newSite(r)
-	if err != nil {
-		return 0, err
-	}
+func linuxHops(r *run, variant string) float64 {
+	w := newSite(r)
 	iptables := func(args ...string) []string {
 		return netnsCommand(w.netns, append([]string{"iptables-legacy"}, args...)...)
 	}
-	if err := runCommands(nil, [][]string{
+	runCommands(nil, [][]string{
 		w.ip("link", "add", "vx", "type", "vxlan", "id", "100", "local", w.local, "remote", w.remote, "dstport", "4789", "dev", w.dev),
 		iptables("-t", "nat", "-A", "OUTPUT", "-m", "comment", "--comment", "as recorded", "-m", "addrtype", "--dst-type", "LOCAL", "-j", "RETURN"),
 		iptables("-t", "nat", "-A", "POSTROUTING", "-s", "192.168.99.0/24", "-j", "MASQUERADE"),
 		iptables("-A", "OUTPUT", "-m", "conntrack", "--ctstate", "NEW,ESTABLISHED,RELATED", "-j", "ACCEPT"),
-	}); err != nil {
-		return 0, err
-	}
-	if err := addressHops("vx", w.netns); err != nil {
-		return 0, err
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return 0, err
-	}
+	})
+	addressHops("vx", w.netns)
+	self := lab.Must(os.Executable())
 	send := []string{self, hopsVerb, "-core", fmt.Sprint(switchCore), "-count", fmt.Sprint(hopsNewFlows)}
 	if variant == hopsNew {
 		send = append(send, "-new")
@@ -40,17 +32,11 @@ func linuxHops(r *run, variant string) (float64, error) {
 		send[len(send)-1] = fmt.Sprint(10 * hopsNewFlows)
 	}
 	timed := netnsCommand(w.netns, send...)
-	out, err := command(nil, timed[0], timed[1:]...)
-	if err != nil {
-		return 0, err
-	}
+	out := lab.Must(command(nil, timed[0], timed[1:]...))
 	m := regexp.MustCompile(`ns a datagram: (\S+)`).FindStringSubmatch(out)
 	if m == nil {
-		return 0, fmt.Errorf("no time: %s", out)
+		lab.Check(fmt.Errorf("no time: %s", out))
 	}
-	ns, err := strconv.ParseFloat(m[1], 64)
-	if err != nil {
-		return 0, err
-	}
-	return ns / 1e9, nil
+	ns := lab.Must(strconv.ParseFloat(m[1], 64))
+	return ns / 1e9
 }

@@ -10,29 +10,23 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/e2e/lab"
 	"weft/internal/cpu"
 )
 
 // hopsVerb is the argument with which this program sends UDP datagrams.
 const hopsVerb = "send-datagrams"
 
-func sendDatagrams(args []string) error {
+func sendDatagrams(args []string) {
 	flags := flag.NewFlagSet(hopsVerb, flag.ContinueOnError)
 	core := flags.Int("core", guestCore, "core to run on")
 	count := flags.Int("count", 1, "datagrams")
 	port := flags.Int("port", 10_000, "their destination's port, the first of them with -new")
 	fresh := flags.Bool("new", false, "each to a port of its own, so that each is a new connection")
 	pause := flags.Duration("pause", 0, "between two")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	if err := cpu.Pin(*core); err != nil {
-		return err
-	}
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
+	lab.Check(flags.Parse(args))
+	lab.Check(cpu.Pin(*core))
+	fd := lab.Must(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0))
 	to := &unix.SockaddrInet4{Addr: netip.MustParseAddr(hopsPeerIP).As4(), Port: *port}
 	payload := make([]byte, hopsSize)
 	start := time.Now()
@@ -40,13 +34,10 @@ func sendDatagrams(args []string) error {
 		if *fresh {
 			to.Port = *port + i
 		}
-		if err := unix.Sendto(fd, payload, 0, to); err != nil {
-			return err
-		}
+		lab.Check(unix.Sendto(fd, payload, 0, to))
 		if *pause > 0 {
 			time.Sleep(*pause)
 		}
 	}
 	fmt.Printf("ns a datagram: %.1f\n", float64(time.Since(start).Nanoseconds())/float64(*count))
-	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"weft/api"
+	"weft/e2e/lab"
 )
 
 // The functions below measure the time of each stage of a worker's poll with a live trace.
@@ -19,15 +20,10 @@ import (
 const hopsTap = "udp,in_port=g"
 
 // stagesOf traces frames while work runs. It returns how many seconds each stage takes for a frame.
-func stagesOf(r *run, sw *weft, match string, work func() error) (map[string]float64, error) {
-	trace, err := r.start("trace", filepath.Join(r.bin, "weft"), "--socket", sw.socket, "--json", "trace", "--live", match, "-c", "0")
-	if err != nil {
-		return nil, err
-	}
+func stagesOf(r *run, sw *weft, match string, work func()) map[string]float64 {
+	trace := r.start("trace", filepath.Join(r.bin, "weft"), "--socket", sw.socket, "--json", "trace", "--live", match, "-c", "0")
 	time.Sleep(300 * time.Millisecond)
-	if err := work(); err != nil {
-		return nil, err
-	}
+	work()
 	time.Sleep(300 * time.Millisecond)
 	trace.stop()
 	return addStages(trace.output())
@@ -51,7 +47,7 @@ func (r *run) noteParts(parts map[string]float64, total float64) float64 {
 
 // addStages reads the output of a trace, and returns how many seconds each stage takes for a frame.
 // The stage upcall is the time in which a frame waits for control.
-func addStages(trace string) (map[string]float64, error) {
+func addStages(trace string) map[string]float64 {
 	type batch struct {
 		worker int
 		time   time.Time
@@ -81,10 +77,10 @@ func addStages(trace string) (map[string]float64, error) {
 		frames = len(flows)
 	}
 	if frames == 0 {
-		return nil, errors.New("the trace saw no frame that was sent: " + trace)
+		lab.Check(errors.New("the trace saw no frame that was sent: " + trace))
 	}
 	for stage := range sums {
 		sums[stage] /= float64(frames)
 	}
-	return sums, nil
+	return sums
 }

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
+
+	"weft/e2e/lab"
 )
 
 // iperfReport has the fields of iperf3's JSON report that the suite uses.
@@ -28,49 +30,42 @@ type iperfReport struct {
 	}
 }
 
-func readIperf(text string) (*iperfReport, error) {
+func readIperf(text string) *iperfReport {
 	report := new(iperfReport)
 	if err := json.Unmarshal([]byte(text), report); err != nil {
-		return nil, fmt.Errorf("iperf3: %w: %s", err, strings.TrimSpace(text))
+		lab.Check(fmt.Errorf("iperf3: %w: %s", err, strings.TrimSpace(text)))
 	}
 	if report.Error != "" {
-		return nil, errors.New("iperf3: " + report.Error)
+		lab.Check(errors.New("iperf3: " + report.Error))
 	}
-	return report, nil
+	return report
 }
 
 // iperf returns the bits per second that guest 1 receives from guest 0. It also notes the machine's
 // CPU time per gigabyte, which includes polls without frames.
-func (o *overlayRig) iperf(args ...string) (float64, error) {
-	if _, err := o.start("iperf-server", netnsCommand(o.guest(1), "iperf3", "-s", "-1")...); err != nil {
-		return 0, err
-	}
+func (o *overlayRig) iperf(args ...string) float64 {
+	o.start("iperf-server", netnsCommand(o.guest(1), "iperf3", "-s", "-1")...)
 	var report *iperfReport
 	var busy float64
 	seconds := max(1, int(o.length.Seconds()))
 	limit := fmt.Sprint(seconds + 10) // a broken path must not delay the other experiments
 	client := netnsCommand(o.guest(0), append([]string{"timeout", limit, "iperf3", "-c", overlayAddress(1), "-J", "-t", fmt.Sprint(seconds)}, args...)...)
-	if err := eventually(5*time.Second, func() error {
+	eventually(5*time.Second, func() {
 		before := busySeconds(allCores)
-		out, err := command(nil, client[0], client[1:]...)
+		out := lab.Must(command(nil, client[0], client[1:]...))
 		busy = busySeconds(allCores) - before
-		if err == nil {
-			report, err = readIperf(out)
-		}
-		return err
-	}); err != nil {
-		return 0, err
-	}
+		report = readIperf(out)
+	})
 	bits, bytes := report.End.Received.BitsPerSecond, report.End.Received.Bytes
 	if sum := report.End.Sum; sum.Bytes > 0 { // UDP
 		bits, bytes = sum.BitsPerSecond*(1-sum.LostPercent/100), sum.Bytes*(1-sum.LostPercent/100)
 		o.note("lost", "%", sum.LostPercent)
 	}
 	if bytes == 0 {
-		return 0, errors.New("iperf3: nothing arrived")
+		lab.Check(errors.New("iperf3: nothing arrived"))
 	}
 	o.note("cpu", "s/GB", busy/(bytes/1e9))
-	return bits, nil
+	return bits
 }
 
 // allCores makes busySeconds return the time of all cores.

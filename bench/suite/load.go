@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"weft/e2e/lab"
 	"weft/internal/cpu"
 )
 
@@ -21,7 +22,7 @@ import (
 
 // startLoad starts a process of guests. The process ends with the run. startLoad does not wait until
 // the switch has attached the guests.
-func startLoad(r *run, verb string, guests int, spec any) (*process, error) {
+func startLoad(r *run, verb string, guests int, spec any) *process {
 	var sockets []string
 	for i := range guests {
 		sockets = append(sockets, r.socket(i))
@@ -29,54 +30,45 @@ func startLoad(r *run, verb string, guests int, spec any) (*process, error) {
 	return startAs(r, "guests", verb, spec, sockets...)
 }
 
-func startAs(r *run, name, verb string, spec any, args ...string) (*process, error) {
-	text, err := json.Marshal(spec)
-	if err != nil {
-		return nil, err
-	}
+func startAs(r *run, name, verb string, spec any, args ...string) *process {
+	text := lab.Must(json.Marshal(spec))
 	return r.startSelf(name, "", append([]string{verb, string(text)}, args...)...)
 }
 
 // waitForWord waits until the process prints word.
-func (p *process) waitForWord(word string, limit time.Duration) error {
-	return eventually(limit, func() error {
+func (p *process) waitForWord(word string, limit time.Duration) {
+	eventually(limit, func() {
 		if !strings.Contains(p.output(), word) {
-			return fmt.Errorf("the process printed %q", p.tail())
+			lab.Check(fmt.Errorf("the process printed %q", p.tail()))
 		}
-		return p.alive()
+		lab.Check(p.alive())
 	})
 }
 
 // waitForReport waits until the process has ended, and decodes the last line of its output into
 // report.
-func (p *process) waitForReport(limit time.Duration, report any) error {
+func (p *process) waitForReport(limit time.Duration, report any) {
 	p.wait(limit)
 	lines := strings.Split(strings.TrimSpace(p.output()), "\n")
 	if err := json.Unmarshal([]byte(lines[len(lines)-1]), report); err != nil {
-		return fmt.Errorf("the process printed %q", p.tail())
+		lab.Check(fmt.Errorf("the process printed %q", p.tail()))
 	}
-	return nil
 }
 
-func someCame(rate float64) error {
+func someCame(rate float64) {
 	if rate == 0 {
-		return errors.New("no frame came back")
+		lab.Check(errors.New("no frame came back"))
 	}
-	return nil
 }
 
 // asLoad prepares a process of guests. It decodes the task in args into spec, and pins the calling
 // thread to guestCore. args also has the guests' sockets.
-func asLoad(args []string, spec any) error {
-	if err := json.Unmarshal([]byte(args[0]), spec); err != nil {
-		return err
-	}
-	if err := cpu.Confine([]int{switchCore}); err != nil {
-		return err
-	}
+func asLoad(args []string, spec any) {
+	lab.Check(json.Unmarshal([]byte(args[0]), spec))
+	lab.Check(cpu.Confine([]int{switchCore}))
 	debug.SetGCPercent(-1)
 	runtime.LockOSThread()
-	return cpu.Pin(guestCore)
+	lab.Check(cpu.Pin(guestCore))
 }
 
-func sayReport(report any) error { return json.NewEncoder(os.Stdout).Encode(report) }
+func sayReport(report any) { lab.Check(json.NewEncoder(os.Stdout).Encode(report)) }

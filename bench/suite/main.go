@@ -26,7 +26,7 @@ import (
 )
 
 // verbs has the processes that the suite starts with this program, by first argument.
-var verbs = map[string]func(args []string) error{
+var verbs = map[string]func(args []string){
 	driveVerb:  driveUplink,
 	guestsVerb: runGuests,
 	pairVerb:   runPairs,
@@ -38,8 +38,8 @@ var verbs = map[string]func(args []string) error{
 	pongVerb:   pong,
 	memberVerb: runMember,
 
-	centralVerb: func([]string) error { return central.Command(os.Args[2:]) },
-	ovnVerb:     func([]string) error { return ovn.Command(os.Args[2:]) },
+	centralVerb: func([]string) { lab.Check(central.Command(os.Args[2:])) },
+	ovnVerb:     func([]string) { lab.Check(ovn.Command(os.Args[2:])) },
 }
 
 type options struct {
@@ -52,7 +52,7 @@ type options struct {
 func main() {
 	if len(os.Args) > 1 {
 		if verb, ok := verbs[os.Args[1]]; ok {
-			exit(verb(os.Args[2:]))
+			exit(lab.Attempt(func() { verb(os.Args[2:]) }))
 		}
 	}
 	var o options
@@ -183,7 +183,7 @@ func measureOnce(ctx context.Context, r *run, e *experiment, peer string, keep b
 	} else {
 		defer os.RemoveAll(r.dir)
 	}
-	return r.limited(ctx, cmp.Or(e.limit, turnLimit+turnLengths*r.length), func() (float64, error) { return e.measure(r, peer) })
+	return r.limited(ctx, cmp.Or(e.limit, turnLimit+turnLengths*r.length), func() float64 { return e.measure(r, peer) })
 }
 
 func outcome(e *experiment, figure float64, err error) string {

@@ -10,32 +10,33 @@ import (
 	"strings"
 
 	"weft/bench"
+	"weft/e2e/lab"
 )
 
 // resident is a switch that can report its memory.
 type resident interface {
-	resident() (memory, error)
+	resident() memory
 }
 
 // memory is the memory of a switch in bytes. resident does not include huge pages.
 type memory struct{ resident, huge float64 }
 
-func (w *weft) resident() (memory, error) { return processMemory(w.daemon) }
+func (w *weft) resident() memory { return processMemory(w.daemon) }
 
-func (o *ovs) resident() (memory, error) { return processMemory(o.vswitchd, o.db) }
+func (o *ovs) resident() memory { return processMemory(o.vswitchd, o.db) }
 
-func processMemory(processes ...*process) (m memory, err error) {
+func processMemory(processes ...*process) (m memory) {
 	for _, p := range processes {
 		for _, pid := range withChildren(p.cmd.Process.Pid) {
 			status := bench.Status(pid)
 			if status.VmRSS == 0 {
-				return m, fmt.Errorf("process %d has ended", pid)
+				lab.Check(fmt.Errorf("process %d has ended", pid))
 			}
 			m.resident += float64(status.VmRSS)
 			m.huge += float64(status.HugetlbPages)
 		}
 	}
-	return m, nil
+	return m
 }
 
 func withChildren(pid int) []int {

@@ -4,7 +4,6 @@ package main
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -16,6 +15,7 @@ import (
 
 	"weft/bench"
 	"weft/bench/replica"
+	"weft/e2e/lab"
 )
 
 // The functions below measure the CPU time and the system calls of a run's processes, with perf and
@@ -37,32 +37,19 @@ func (c *cluster) components() map[string]int {
 
 // countCalls counts system calls until its caller calls the returned function. That function notes the
 // calls for each request, and the engines' calls for each received frame.
-func (c *cluster) countCalls() (func(int) error, error) {
-	before, err := c.frames()
-	if err != nil {
-		return nil, err
-	}
-	counting, err := startCounting(c.run, c.components())
-	if err != nil {
-		return nil, err
-	}
-	return func(requests int) error {
-		counts, err := counting.end()
-		if err != nil {
-			return err
-		}
-		after, err := c.frames()
-		if err != nil {
-			return err
-		}
+func (c *cluster) countCalls() func(int) {
+	before := c.frames()
+	counting := startCounting(c.run, c.components())
+	return func(requests int) {
+		counts := counting.end()
+		after := c.frames()
 		for name, calls := range counts {
 			c.note("calls a request, "+name, "", float64(calls[allCalls])/float64(requests))
 		}
 		if frames := after - before; frames > 0 {
 			c.noteCalls("engines' ", counts["engines"], frames)
 		}
-		return nil
-	}, nil
+	}
 }
 
 // noteCalls notes the system calls for each frame: their sum, and the kinds that are frequent enough.
@@ -100,42 +87,37 @@ type counting struct {
 	files map[string]string
 }
 
-func startCounting(r *run, components map[string]int) (*counting, error) {
+func startCounting(r *run, components map[string]int) *counting {
 	n := &counting{perfs: map[string]*exec.Cmd{}, files: map[string]string{}}
 	for name, pid := range components {
 		n.files[name] = filepath.Join(r.dir, "calls-"+strings.ReplaceAll(name, " ", "-"))
 		cmd := exec.Command("perf", "stat", "-x,", "-e", callEvents(), "-p", fmt.Sprint(pid), "-o", n.files[name])
 		if err := cmd.Start(); err != nil {
-			return n, fmt.Errorf("perf: %w", err)
+			lab.Check(fmt.Errorf("perf: %w", err))
 		}
 		n.perfs[name] = cmd
 	}
 	time.Sleep(perfStart)
-	return n, nil
+	return n
 }
 
 // perfStart is how long perf takes to start.
 const perfStart = 300 * time.Millisecond
 
-func (n *counting) end() (map[string]map[string]uint64, error) {
+func (n *counting) end() map[string]map[string]uint64 {
 	counts := map[string]map[string]uint64{}
-	var errs error
 	for name, cmd := range n.perfs {
 		_ = cmd.Process.Signal(syscall.SIGINT) // perf writes its file and ends
 		_ = cmd.Wait()                         // always an error, because a signal has ended perf
-		text, err := os.ReadFile(n.files[name])
-		if err != nil {
-			errs = errors.Join(errs, err)
-			continue
-		}
+		text := lab.Must(os.ReadFile(n.files[name]))
 		if counts[component(name)] == nil {
 			counts[component(name)] = map[string]uint64{}
 		}
 		if !addCalls(counts[component(name)], string(text)) {
-			errs = errors.Join(errs, fmt.Errorf("perf counts %q of %s", text, name))
+			lab.Check(fmt.Errorf("perf counts %q of %s", text, name))
 		}
 	}
-	return counts, errs
+	return counts
 }
 
 // addCalls adds the counts in the output of perf stat to calls. It returns false if the output has no
@@ -164,24 +146,21 @@ func addCalls(calls map[string]uint64, text string) (ok bool) {
 // sample takes a profile until its caller calls the returned function. For each component, that
 // function notes the share of time in the kernel, and the share spent in entering and leaving system
 // calls and in waiting.
-func (c *cluster) sample() (func(int) error, error) {
+func (c *cluster) sample() func(int) {
 	data := filepath.Join(c.dir, "perf.data")
 	cmd := exec.Command("perf", "record", "-q", "-a", "-e", "cpu-clock", "-F", "4999", "-o", data)
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("perf: %w", err)
+		lab.Check(fmt.Errorf("perf: %w", err))
 	}
 	names := map[int]string{}
 	for name, pid := range c.components() {
 		names[pid] = component(name)
 	}
 	time.Sleep(perfStart)
-	return func(int) error {
+	return func(int) {
 		_ = cmd.Process.Signal(syscall.SIGINT)
 		_ = cmd.Wait() // always an error, because a signal has ended perf
-		text, err := command(nil, "perf", "script", "-i", data, "-F", "pid,ip,sym")
-		if err != nil {
-			return err
-		}
+		text := lab.Must(command(nil, "perf", "script", "-i", data, "-F", "pid,ip,sym"))
 		for name, s := range bookSamples(text, names) {
 			if all := s.sum(); all >= leastSamples {
 				share := func(n int) float64 { return 100 * float64(n) / float64(all) }
@@ -189,8 +168,7 @@ func (c *cluster) sample() (func(int) error, error) {
 				c.note("entering, leaving and waiting, "+name, "%", share(s.entry+s.waiting))
 			}
 		}
-		return nil
-	}, nil
+	}
 }
 
 // leastSamples is the number of samples that a component must have. Below it, sample notes no shares.

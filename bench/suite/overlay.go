@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"weft/e2e/lab"
 )
 
 // The functions below measure overlays. The guests are network namespaces on two hosts. A veth
@@ -62,11 +64,8 @@ func overlayFamily() []*experiment {
 	var list []*experiment
 	for _, row := range rows {
 		list = append(list, &experiment{name: "overlay/" + row.name, unit: "bit/s", peers: row.peers,
-			measure: func(r *run, peer string) (float64, error) {
-				o, err := newOverlay(r, peer, row.shape)
-				if err != nil {
-					return 0, err
-				}
+			measure: func(r *run, peer string) float64 {
+				o := newOverlay(r, peer, row.shape)
 				return o.iperf(row.iperf...)
 			}})
 	}
@@ -81,11 +80,8 @@ func latencyFamily() []*experiment {
 		for _, size := range []int{64, 1024} {
 			shape := overlayShape{spin: idle == "spin", cores: true}
 			list = append(list, &experiment{name: fmt.Sprintf("latency/%s-%d", idle, size), unit: "s", smallerIsBetter: true, peers: []string{weftPeer, linuxPeer, ovsXDPPeer, weftXDPPeer, weftOneCorePeer},
-				measure: func(r *run, peer string) (float64, error) {
-					o, err := newOverlay(r, peer, shape)
-					if err != nil {
-						return 0, err
-					}
+				measure: func(r *run, peer string) float64 {
+					o := newOverlay(r, peer, shape)
 					return o.roundTrips(size)
 				}})
 		}
@@ -122,9 +118,10 @@ type overlayRig struct {
 	shape overlayShape
 }
 
-func newOverlay(r *run, peer string, shape overlayShape) (*overlayRig, error) {
+func newOverlay(r *run, peer string, shape overlayShape) *overlayRig {
 	o := &overlayRig{r, peer, shape}
-	return o, o.lay()
+	o.lay()
+	return o
 }
 
 func (o *overlayRig) host(i int) string  { return fmt.Sprintf("weftbench-o%sh%d", o.id, i) }
@@ -139,10 +136,8 @@ func (o *overlayRig) underlay(i int) *underlay {
 	return &underlay{netns: o.host(i), dev: "u", mac: mac(i), local: overlayEndpoint(i), remote: overlayEndpoint(1 - i), remoteMAC: mac(1 - i)}
 }
 
-func (o *overlayRig) lay() error {
-	if err := o.namespaces(o.host(0), o.host(1), o.guest(0), o.guest(1)); err != nil {
-		return err
-	}
+func (o *overlayRig) lay() {
+	o.namespaces(o.host(0), o.host(1), o.guest(0), o.guest(1))
 	a, b := o.underlay(0), o.underlay(1)
 	commands := [][]string{a.ip("link", "add", a.dev, "mtu", "1600", "address", a.mac, "type", "veth",
 		"peer", "name", b.dev, "mtu", "1600", "address", b.mac, "netns", b.netns)}
@@ -156,29 +151,26 @@ func (o *overlayRig) lay() error {
 			commands = append(commands, netnsCommand(u.netns, append([]string{"ethtool", "-K", u.dev, "gro", gro}, cardOffloads...)...))
 		}
 	}
-	if err := runCommands(nil, commands); err != nil {
-		return err
-	}
+	runCommands(nil, commands)
 	for i := range 2 {
-		if err := o.layHost(i); err != nil {
-			return err
-		}
+		o.layHost(i)
 	}
-	return eventually(5*time.Second, func() error {
-		return runCommands(nil, [][]string{netnsCommand(o.guest(0), "ping", "-n", "-q", "-c", "1", "-W", "1", overlayAddress(1))})
+	eventually(5*time.Second, func() {
+		runCommands(nil, [][]string{netnsCommand(o.guest(0), "ping", "-n", "-q", "-c", "1", "-W", "1", overlayAddress(1))})
 	})
 }
 
-func (o *overlayRig) layHost(i int) error {
+func (o *overlayRig) layHost(i int) {
 	switch o.peer {
 	case weftPeer, weftTwoCoresPeer, weftOneCorePeer, weftXDPPeer, weftPacketPeer:
-		return o.layWeft(i)
+		o.layWeft(i)
 	case linuxPeer:
-		return o.layLinux(i)
+		o.layLinux(i)
 	case ovsXDPPeer, ovsOverlayTSOPeer:
-		return o.layOVS(i)
+		o.layOVS(i)
+	default:
+		panic("no overlay is called " + o.peer)
 	}
-	return fmt.Errorf("no overlay is called %q", o.peer)
 }
 
 func (o *overlayRig) veth(i int) [][]string {
@@ -191,18 +183,18 @@ func (o *overlayRig) veth(i int) [][]string {
 	}
 }
 
-func (o *overlayRig) layLinux(i int) error {
+func (o *overlayRig) layLinux(i int) {
 	h := o.host(i)
 	commands := append(o.veth(i), linuxBridge(h, overlayEndpoint(i), overlayEndpoint(1-i))...)
 	commands = append(commands, []string{"ip", "-n", h, "link", "set", "p", "master", "br0"})
 	if o.shape.rules {
 		commands = append(commands, linuxRules(h)...)
 	}
-	return runCommands(nil, commands)
+	runCommands(nil, commands)
 }
 
 // layWeft starts Weft with one worker on host i. If each worker has a core of its own, it is core i.
-func (o *overlayRig) layWeft(i int) error {
+func (o *overlayRig) layWeft(i int) {
 	var options []string
 	if o.shape.spin {
 		options = []string{"--spin-us", "1000000"}
@@ -211,29 +203,23 @@ func (o *overlayRig) layWeft(i int) error {
 		options = append(options, "--cores", fmt.Sprint(i))
 	}
 	sw := new(weft)
-	if err := sw.launchAs(o.run, o.host(i), fmt.Sprint("weftd", i), options...); err != nil {
-		return err
-	}
+	sw.launchAs(o.run, o.host(i), fmt.Sprint("weftd", i), options...)
 	flows := "actions=normal\n"
 	if o.shape.rules {
 		flows = trackedFlows
 	}
 	file := filepath.Join(o.dir, "overlayflows")
-	if err := os.WriteFile(file, []byte(flows), 0o644); err != nil {
-		return err
-	}
-	if err := sw.do("add-port up dev=u type="+uplinkTypes[o.peer],
+	lab.Check(os.WriteFile(file, []byte(flows), 0o644))
+	sw.do("add-port up dev=u type="+uplinkTypes[o.peer],
 		"add-port vx type=vxlan vni=100 remote="+overlayEndpoint(1-i),
 		fmt.Sprintf("add-port guest type=tap dev=eth0 netns=%s mac=%s mtu=1500", o.guest(i), overlayMAC(i)),
-		"add-flows "+file); err != nil {
-		return err
-	}
-	return runCommands(nil, [][]string{{"ip", "-n", o.guest(i), "addr", "add", overlayAddress(i) + "/24", "dev", "eth0"}})
+		"add-flows "+file)
+	runCommands(nil, [][]string{{"ip", "-n", o.guest(i), "addr", "add", overlayAddress(i) + "/24", "dev", "eth0"}})
 }
 
 // layOVS starts Open vSwitch on host i, with one poll thread on core i. Its AF_XDP ports have no
 // offloads.
-func (o *overlayRig) layOVS(i int) error {
+func (o *overlayRig) layOVS(i int) {
 	tso := o.peer == ovsOverlayTSOPeer
 	commands := o.veth(i)
 	port := func(dev string) string { return dev }
@@ -241,16 +227,10 @@ func (o *overlayRig) layOVS(i int) error {
 		commands = append(commands, netnsCommand(o.guest(i), "ethtool", "-K", "eth0", "tx", "off"))
 		port = func(dev string) string { return dev + " -- set Interface " + dev + " type=afxdp" }
 	}
-	if err := runCommands(nil, commands); err != nil {
-		return err
-	}
+	runCommands(nil, commands)
 	sw := new(ovs)
-	if err := sw.launch(o.run, netnsCommand(o.host(i)), ovsPlain, i, fmt.Sprint("userspace-tso-enable=", tso)); err != nil {
-		return err
-	}
-	if err := sw.vsctl(ovsBridge, "add-port br0 "+port("p")); err != nil {
-		return err
-	}
+	sw.launch(o.run, netnsCommand(o.host(i)), ovsPlain, i, fmt.Sprint("userspace-tso-enable=", tso))
+	sw.vsctl(ovsBridge, "add-port br0 "+port("p"))
 	u := o.underlay(i)
-	return sw.tunnel(u, port(u.dev))
+	sw.tunnel(u, port(u.dev))
 }

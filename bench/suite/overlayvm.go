@@ -21,8 +21,7 @@ func machineFamily() []*experiment {
 }
 
 // measureMachines returns the bits per second between two virtual machines.
-func measureMachines(r *run, peer string) (rate float64, err error) {
-	defer lab.Caught(&err)
+func measureMachines(r *run, peer string) float64 {
 	l := lab.New(lab.Program{})
 	r.atEnd(l.Close)
 	host := l.Host("host")
@@ -43,9 +42,7 @@ func measureMachines(r *run, peer string) (rate float64, err error) {
 		if peer == ovsTSOPeer {
 			sw = &ovs{settings: []string{"userspace-tso-enable=true", "pmd-maxsleep=100"}}
 		}
-		if err := sw.up(r, setup{guests: len(configs), flows: pairFlows}); err != nil {
-			return 0, err
-		}
+		sw.up(r, setup{guests: len(configs), flows: pairFlows})
 		for i := range configs {
 			configs[i].Vhost, configs[i].Serve = r.socket(i), true
 		}
@@ -57,24 +54,15 @@ func measureMachines(r *run, peer string) (rate float64, err error) {
 	return machineIperf(r, vms)
 }
 
-func machineIperf(r *run, vms []*lab.VM) (float64, error) {
+func machineIperf(r *run, vms []*lab.VM) float64 {
 	vms[1].Spawn("iperf3", "-s")
-	if err := eventually(10*time.Second, func() error {
-		_, err := vms[0].Try("ping", "-n", "-q", "-c", "1", "-W", "1", overlayAddress(1))
-		return err
-	}); err != nil {
-		return 0, err
-	}
+	eventually(10*time.Second, func() {
+		vms[0].Run("ping", "-n", "-q", "-c", "1", "-W", "1", overlayAddress(1))
+	})
 	var report *iperfReport
 	seconds := max(2, int(r.length.Seconds()))
-	if err := eventually(10*time.Second, func() error {
-		out, err := vms[0].Try("iperf3", "-c", overlayAddress(1), "-J", "-t", fmt.Sprint(seconds))
-		if err == nil {
-			report, err = readIperf(out)
-		}
-		return err
-	}); err != nil {
-		return 0, err
-	}
-	return report.End.Received.BitsPerSecond, nil
+	eventually(10*time.Second, func() {
+		report = readIperf(vms[0].Run("iperf3", "-c", overlayAddress(1), "-J", "-t", fmt.Sprint(seconds)))
+	})
+	return report.End.Received.BitsPerSecond
 }

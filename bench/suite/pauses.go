@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weft/datapath"
+	"weft/e2e/lab"
 	"weft/internal/cpu"
 )
 
@@ -21,7 +22,7 @@ func pausesFamily() []*experiment {
 			name += ", flows changing"
 		}
 		list = append(list, &experiment{name: name, unit: "s", smallerIsBetter: true, peers: []string{weftPeer, machinePeer},
-			measure: func(r *run, peer string) (float64, error) {
+			measure: func(r *run, peer string) float64 {
 				if peer == machinePeer {
 					return measureMachine(r, changing)
 				}
@@ -36,24 +37,14 @@ const machinePeer = "bare loop"
 
 // measurePauses returns the longest time between two polls of a busy worker. The time is rounded up to
 // the bound of its histogram bucket. It includes pauses that the machine causes.
-func measurePauses(r *run, changing bool) (float64, error) {
+func measurePauses(r *run, changing bool) float64 {
 	sw := new(weft)
-	if err := r.upCirculating(sw); err != nil {
-		return 0, err
-	}
-	before, err := sw.show()
-	if err != nil {
-		return 0, err
-	}
+	r.upCirculating(sw)
+	before := sw.show()
 	from := time.Now()
-	if err := passTime(r, sw, pausesTime(r), changing); err != nil {
-		return 0, err
-	}
+	passTime(r, sw, pausesTime(r), changing)
 	seconds := time.Since(from).Seconds()
-	after, err := sw.show()
-	if err != nil {
-		return 0, err
-	}
+	after := sw.show()
 	gaps := after.Workers[0].PassGaps
 	for i := range min(len(gaps), len(before.Workers[0].PassGaps)) {
 		gaps[i] -= before.Workers[0].PassGaps[i]
@@ -64,12 +55,12 @@ func measurePauses(r *run, changing bool) (float64, error) {
 func pausesTime(r *run) time.Duration { return 3 * r.length }
 
 // passTime waits for the given time. If changing is set, it adds flows meanwhile.
-func passTime(r *run, sw *weft, length time.Duration, changing bool) error {
+func passTime(r *run, sw *weft, length time.Duration, changing bool) {
 	if changing {
-		return changeFlows(r, sw, length)
+		changeFlows(r, sw, length)
+	} else {
+		time.Sleep(length)
 	}
-	time.Sleep(length)
-	return nil
 }
 
 // rare is the fraction of the longest times that the result "99.99 % below" leaves out.
@@ -80,7 +71,7 @@ const rare = 1e-4
 // because a pass of a worker also handles frames, so a worker has fewer and longer gaps than a bare loop.
 const pauseBar = 49152 * time.Nanosecond
 
-func noteGaps(r *run, gaps []uint64, seconds float64) (longest float64, err error) {
+func noteGaps(r *run, gaps []uint64, seconds float64) (longest float64) {
 	all, short := uint64(0), uint64(0)
 	for _, count := range gaps {
 		all += count
@@ -102,32 +93,23 @@ func noteGaps(r *run, gaps []uint64, seconds float64) (longest float64, err erro
 		}
 	}
 	if longest == 0 {
-		return 0, errors.New("no passes were counted")
+		lab.Check(errors.New("no passes were counted"))
 	}
-	return longest, nil
+	return longest
 }
 
 // measureMachine returns the longest pause of a bare loop on the worker's core. If changing is set, it
 // meanwhile adds flows to an idle switch.
-func measureMachine(r *run, changing bool) (float64, error) {
+func measureMachine(r *run, changing bool) float64 {
 	sw := new(weft)
 	if changing {
-		if err := sw.up(r, setup{flows: func(func(int) string, string) []string { return nil }}); err != nil {
-			return 0, err
-		}
+		sw.up(r, setup{flows: func(func(int) string, string) []string { return nil }})
 	}
 	length := pausesTime(r)
-	p, err := startAs(r, "loops", loopVerb, length)
-	if err != nil {
-		return 0, err
-	}
-	if err := passTime(r, sw, length, changing); err != nil {
-		return 0, err
-	}
+	p := startAs(r, "loops", loopVerb, length)
+	passTime(r, sw, length, changing)
 	var gaps []uint64
-	if err := p.waitForReport(length+20*time.Second, &gaps); err != nil {
-		return 0, err
-	}
+	p.waitForReport(length+20*time.Second, &gaps)
 	return noteGaps(r, gaps, length.Seconds())
 }
 
@@ -135,20 +117,16 @@ func measureMachine(r *run, changing bool) (float64, error) {
 // their own, where no other goroutines interrupt them.
 const loopVerb = "bare-loops"
 
-func runLoops(args []string) error {
+func runLoops(args []string) {
 	var length time.Duration
-	if err := json.Unmarshal([]byte(args[0]), &length); err != nil {
-		return err
-	}
+	lab.Check(json.Unmarshal([]byte(args[0]), &length))
 	runtime.GOMAXPROCS(3) // Go threads: two for the loops and one for the goroutine that waits
 	gaps, others := make([]uint64, datapath.GapBuckets), make([]uint64, datapath.GapBuckets)
 	errs := make(chan error, 2)
 	go func() { errs <- loop(switchCore, length, gaps) }()
 	go func() { errs <- loop(guestCore, length, others) }()
-	if err := errors.Join(<-errs, <-errs); err != nil {
-		return err
-	}
-	return sayReport(gaps)
+	lab.Check(errors.Join(<-errs, <-errs))
+	sayReport(gaps)
 }
 
 func loop(core int, length time.Duration, gaps []uint64) error {

@@ -16,6 +16,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 	"golang.org/x/sys/unix"
 
+	"weft/e2e/lab"
 	"weft/internal/iovec"
 )
 
@@ -52,19 +53,14 @@ const (
 	receiveTimeout = 200 * time.Millisecond
 )
 
-func newEndpointSocket() (*endpointSocket, error) {
+func newEndpointSocket() *endpointSocket {
 	runtime.LockOSThread()
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, err
-	}
-	mem, err := iovec.Map(64 + maxDatagram)
-	if err != nil {
-		return nil, err
-	}
+	fd := lab.Must(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0))
+	mem := lab.Must(iovec.Map(64 + maxDatagram))
 	e := &endpointSocket{fd: fd, mem: mem, vectors: iovec.View(mem, 1)}
 	timeout := unix.NsecToTimeval(receiveTimeout.Nanoseconds())
-	return e, unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout)
+	lab.Check(unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout))
+	return e
 }
 
 func (e *endpointSocket) datagram() []byte { return e.mem[64:] }
@@ -97,24 +93,16 @@ func (e *endpointSocket) write(n int) unix.Errno {
 func mayGoOn(errno unix.Errno) bool { return errno == unix.EAGAIN || errno == unix.ECONNREFUSED }
 
 // pong returns each datagram to the first sender, until the process is killed.
-func pong([]string) error {
-	e, err := newEndpointSocket()
-	if err != nil {
-		return err
-	}
-	if err := unix.Bind(e.fd, &unix.SockaddrInet4{Port: pingPongPort}); err != nil {
-		return err
-	}
+func pong([]string) {
+	e := newEndpointSocket()
+	lab.Check(unix.Bind(e.fd, &unix.SockaddrInet4{Port: pingPongPort}))
 	for {
 		_, from, err := unix.Recvfrom(e.fd, e.datagram(), unix.MSG_PEEK)
-		if err == nil {
-			err = unix.Connect(e.fd, from)
-		} else if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
+		if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINTR) {
 			continue
 		}
-		if err != nil {
-			return err
-		}
+		lab.Check(err)
+		lab.Check(unix.Connect(e.fd, from))
 		break
 	}
 	for {
@@ -123,36 +111,25 @@ func pong([]string) error {
 			errno = e.write(n)
 		}
 		if errno != 0 && !mayGoOn(errno) {
-			return errno
+			lab.Check(errno)
 		}
 	}
 }
 
 // ping sends a datagram, waits for the answer, and sends the next one. In the end it prints the
 // round-trip times. Its arguments are ADDRESS BYTES DURATION.
-func ping(args []string) error {
+func ping(args []string) {
 	if len(args) != 3 {
-		return errors.New("expected an address, a number of bytes and a duration")
+		lab.Check(errors.New("expected an address, a number of bytes and a duration"))
 	}
-	to, err := netip.ParseAddr(args[0])
-	if err != nil {
-		return err
-	}
+	to := lab.Must(netip.ParseAddr(args[0]))
 	size, err := strconv.Atoi(args[1])
 	if err != nil || size < 8 || size > maxDatagram {
-		return fmt.Errorf("%s bytes: expected 8 to %d", args[1], maxDatagram)
+		lab.Check(fmt.Errorf("%s bytes: expected 8 to %d", args[1], maxDatagram))
 	}
-	length, err := time.ParseDuration(args[2])
-	if err != nil {
-		return err
-	}
-	e, err := newEndpointSocket()
-	if err != nil {
-		return err
-	}
-	if err := unix.Connect(e.fd, &unix.SockaddrInet4{Port: pingPongPort, Addr: to.As4()}); err != nil {
-		return err
-	}
+	length := lab.Must(time.ParseDuration(args[2]))
+	e := newEndpointSocket()
+	lab.Check(unix.Connect(e.fd, &unix.SockaddrInet4{Port: pingPongPort, Addr: to.As4()}))
 	const warmUp = 300 * time.Millisecond
 	h := hdrhistogram.New(1, int64(10*time.Second), 3)
 	lost, start := int64(0), time.Now()
@@ -172,7 +149,7 @@ func ping(args []string) error {
 		case mayGoOn(errno):
 			lost++
 		case errno != 0:
-			return errno
+			lab.Check(errno)
 		case sent.Sub(start) > warmUp:
 			_ = h.RecordValue(int64(time.Since(sent)))
 		}
@@ -181,36 +158,28 @@ func ping(args []string) error {
 	for name, q := range roundTripQuantiles {
 		times.Within[name] = float64(h.ValueAtQuantile(q)) / 1e9
 	}
-	return sayReport(times)
+	sayReport(times)
 }
 
 // roundTrips returns the median round-trip time, in seconds, of datagrams of size bytes.
-func (o *overlayRig) roundTrips(size int) (float64, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return 0, err
-	}
-	p, err := o.startSelf("pong", o.guest(1), pongVerb)
-	if err != nil {
-		return 0, err
-	}
+func (o *overlayRig) roundTrips(size int) float64 {
+	self := lab.Must(os.Executable())
+	p := o.startSelf("pong", o.guest(1), pongVerb)
 	length := max(time.Second, o.length)
 	client := netnsCommand(o.guest(0), "timeout", fmt.Sprint((length + 10*time.Second).Seconds()), // a time limit, because a broken path must not delay the other experiments
 		self, pingVerb, overlayAddress(1), strconv.Itoa(size), length.String())
 	out, err := command(nil, client[0], client[1:]...)
-	if err = errors.Join(err, p.alive()); err != nil {
-		return 0, err
-	}
+	lab.Check(errors.Join(err, p.alive()))
 	var times roundTripTimes
 	if err := json.Unmarshal([]byte(out), &times); err != nil {
-		return 0, fmt.Errorf("round trips: %w", err)
+		lab.Check(fmt.Errorf("round trips: %w", err))
 	}
 	if times.Count == 0 {
-		return 0, errors.New("round trips: nothing came back")
+		lab.Check(errors.New("round trips: nothing came back"))
 	}
 	for name, within := range times.Within {
 		o.note(name, "s", within)
 	}
 	o.note("lost", "", float64(times.Lost))
-	return times.Within["50th"], nil
+	return times.Within["50th"]
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"weft/bench"
+	"weft/e2e/lab"
 )
 
 // process is a program that the suite has started. The program writes to a log file, whose end is part
@@ -29,30 +30,24 @@ type process struct {
 	quit  syscall.Signal // signal that asks the program to end, with its children; 0: SIGTERM
 }
 
-func start(dir, name, program string, args ...string) (*process, error) {
+func start(dir, name, program string, args ...string) *process {
 	log := filepath.Join(dir, name+".log")
-	out, err := os.Create(log)
-	if err != nil {
-		return nil, err
-	}
+	out := lab.Must(os.Create(log))
 	defer out.Close()
 	cmd := exec.Command(program, args...)
 	cmd.Dir = dir
 	cmd.Stdout, cmd.Stderr = out, out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
+	in := lab.Must(cmd.StdinPipe())
 	if err := bench.StartWithParent(cmd); err != nil {
-		return nil, fmt.Errorf("start %s: %w", program, err)
+		lab.Check(fmt.Errorf("start %s: %w", program, err))
 	}
 	p := &process{cmd: cmd, stdin: in, log: log, done: make(chan struct{})}
 	go func() {
 		p.err = cmd.Wait()
 		close(p.done)
 	}()
-	return p, nil
+	return p
 }
 
 func (p *process) say(line string) { fmt.Fprintln(p.stdin, line) }
@@ -133,25 +128,21 @@ func netnsCommand(netns string, words ...string) []string {
 }
 
 // runCommands runs the commands one after the other until one fails.
-func runCommands(env []string, commands [][]string) error {
+func runCommands(env []string, commands [][]string) {
 	for _, c := range commands {
-		if _, err := command(env, c[0], c[1:]...); err != nil {
-			return err
-		}
+		lab.Must(command(env, c[0], c[1:]...))
 	}
-	return nil
 }
 
-func eventually(limit time.Duration, f func() error) error {
-	deadline := time.Now().Add(limit)
-	for {
-		err := f()
+// eventually calls f until f does not fail. It fails itself if this takes longer than the limit.
+func eventually(limit time.Duration, f func()) {
+	for deadline := time.Now().Add(limit); ; time.Sleep(100 * time.Millisecond) {
+		err := lab.Attempt(f)
 		if err == nil {
-			return nil
+			return
 		}
 		if time.Now().After(deadline) {
-			return fmt.Errorf("not within %s: %w", limit, err)
+			lab.Check(fmt.Errorf("not within %s: %w", limit, err))
 		}
-		time.Sleep(100 * time.Millisecond)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"weft/bench/replica"
+	"weft/e2e/lab"
 )
 
 // In the experiments below, three replicas agree on the requests of a client (package replica). They
@@ -38,24 +39,19 @@ func replicaFamily() []*experiment {
 	} {
 		observed := map[string]bool{}
 		list = append(list, &experiment{name: "replica/" + w.variant, unit: "requests/s", peers: w.peers,
-			measure: func(r *run, peer string) (float64, error) {
-				rate, err := measureReplicas(r, peer, w.options, !observed[peer])
-				observed[peer] = observed[peer] || err == nil
-				return rate, err
+			measure: func(r *run, peer string) float64 {
+				rate := measureReplicas(r, peer, w.options, !observed[peer])
+				observed[peer] = true
+				return rate
 			}})
 	}
 	return append(list, callExperiments()...)
 }
 
-func measureReplicas(r *run, peer string, options []string, observe bool) (float64, error) {
+func measureReplicas(r *run, peer string, options []string, observe bool) float64 {
 	c := &cluster{run: r, peer: peer, options: options}
-	if err := c.lay(); err != nil {
-		return 0, err
-	}
-	plain, err := c.agree(c.busy)
-	if err != nil {
-		return 0, err
-	}
+	c.lay()
+	plain := c.agree(c.busy)
 	us := func(v float64) float64 { return v / 1e6 }
 	r.note("50 %", "s", us(plain.P50))
 	r.note("99 %", "s", us(plain.P99))
@@ -69,55 +65,39 @@ func measureReplicas(r *run, peer string, options []string, observe bool) (float
 		r.note("CPU a request, "+name, "s", (sum.User+sum.System)/(replicaRequests+replicaWarmup))
 	}
 	if !observe {
-		return plain.Rate, nil
+		return plain.Rate
 	}
-	if _, err := c.agree(c.countCalls); err != nil {
-		return 0, err
-	}
-	if _, err := c.agree(c.sample); err != nil {
-		return 0, err
-	}
-	return plain.Rate, nil
+	c.agree(c.countCalls)
+	c.agree(c.sample)
+	return plain.Rate
 }
 
 // observer begins to observe a run, and returns a function that ends the observation.
-type observer func() (finish func(requests int) error, err error)
+type observer func() (finish func(requests int))
 
-func (c *cluster) agree(observe observer) (*replica.Report, error) {
+func (c *cluster) agree(observe observer) *replica.Report {
 	c.members = map[string]*process{}
 	defer c.stopMembers()
 	for i := range replica.Replicas {
-		p, err := c.startMember(strconv.Itoa(i))
-		if err != nil {
-			return nil, err
-		}
-		c.members[memberName(i)] = p
+		c.members[memberName(i)] = c.startMember(strconv.Itoa(i))
 	}
-	client, err := c.startMember("client", "--hold", "--requests", fmt.Sprint(replicaRequests), "--warmup", fmt.Sprint(replicaWarmup))
-	if err != nil {
-		return nil, err
-	}
+	client := c.startMember("client", "--hold", "--requests", fmt.Sprint(replicaRequests), "--warmup", fmt.Sprint(replicaWarmup))
 	c.members[memberName(replica.Client)] = client
-	done, err := observe()
-	if err != nil {
-		return nil, err
-	}
+	done := observe()
 	client.say("begin")
 	client.wait(30 * time.Second)
-	if err := done(replicaRequests + replicaWarmup); err != nil {
-		return nil, err
-	}
+	done(replicaRequests + replicaWarmup)
 	if client.alive() == nil {
-		return nil, fmt.Errorf("the client did not end: %s", client.tail())
+		lab.Check(fmt.Errorf("the client did not end: %s", client.tail()))
 	}
 	report := new(replica.Report)
 	if client.err != nil || json.Unmarshal([]byte(client.output()), report) != nil {
-		return nil, fmt.Errorf("the client: %v: %s", client.err, client.tail())
+		lab.Check(fmt.Errorf("the client: %v: %s", client.err, client.tail()))
 	}
 	for i, m := range report.Members {
 		c.used[memberName(i)] = m
 	}
-	return report, nil
+	return report
 }
 
 func memberName(i int) string { return [...]string{"leader", "follower 1", "follower 2", "client"}[i] }
@@ -132,24 +112,25 @@ func component(name string) string {
 
 func (c *cluster) stopMembers() {
 	for i := range replica.Replicas {
-		c.members[memberName(i)].wait(2 * time.Second) // the client ends the replicas
+		if p := c.members[memberName(i)]; p != nil {
+			p.wait(2 * time.Second) // the client ends the replicas
+		}
 	}
 	for _, p := range c.members {
 		p.stop()
 	}
 }
 
-func (c *cluster) busy() (func(int) error, error) {
+func (c *cluster) busy() func(int) {
 	c.used = map[string]replica.CPU{}
 	before := map[string]replica.CPU{}
 	for name, pid := range c.daemons() {
 		before[name] = processorTime(pid)
 	}
-	return func(int) error {
+	return func(int) {
 		for name, pid := range c.daemons() {
 			now := processorTime(pid)
 			c.used[name] = replica.CPU{User: now.User - before[name].User, System: now.System - before[name].System}
 		}
-		return nil
-	}, nil
+	}
 }

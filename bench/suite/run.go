@@ -11,6 +11,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"weft/e2e/lab"
 )
 
 // run is one run of one experiment with one peer. It is also called a turn.
@@ -38,15 +40,16 @@ const (
 
 // limited calls measure and returns its result. At the time limit, or when ctx ends, it ends all
 // programs that the run has started.
-func (r *run) limited(ctx context.Context, limit time.Duration, measure func() (float64, error)) (float64, error) {
+func (r *run) limited(ctx context.Context, limit time.Duration, measure func() float64) (float64, error) {
 	type result struct {
 		figure float64
 		err    error
 	}
 	done := make(chan result, 1)
 	go func() {
-		figure, err := measure()
-		done <- result{figure, err}
+		var d result
+		d.err = lab.Attempt(func() { d.figure = measure() })
+		done <- d
 	}()
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("not done within %s", limit))
 	defer cancel()
@@ -100,37 +103,25 @@ func (r *run) begin() error {
 	return nil
 }
 
-func (r *run) start(name string, words ...string) (*process, error) {
-	if err := r.begin(); err != nil {
-		return nil, err
-	}
-	p, err := start(r.dir, name, words[0], words[1:]...)
-	if err == nil {
-		r.atEnd(p.stop)
-	}
-	return p, err
+func (r *run) start(name string, words ...string) *process {
+	lab.Check(r.begin())
+	p := start(r.dir, name, words[0], words[1:]...)
+	r.atEnd(p.stop)
+	return p
 }
 
 // startSelf starts this program in the network namespace netns.
-func (r *run) startSelf(name, netns string, words ...string) (*process, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
+func (r *run) startSelf(name, netns string, words ...string) *process {
+	self := lab.Must(os.Executable())
 	return r.start(name, netnsCommand(netns, append([]string{self}, words...)...)...)
 }
 
-func (r *run) namespaces(names ...string) error {
+func (r *run) namespaces(names ...string) {
 	for _, ns := range names {
-		if err := r.begin(); err != nil {
-			return err
-		}
+		lab.Check(r.begin())
 		r.atEnd(func() { command(nil, "ip", "netns", "del", ns) }) // ignores the error if the namespace was not created
-		if err := runCommands(nil, [][]string{{"ip", "netns", "add", ns}, {"ip", "-n", ns, "link", "set", "lo", "up"}}); err != nil {
-			return err
-		}
+		runCommands(nil, [][]string{{"ip", "netns", "add", ns}, {"ip", "-n", ns, "link", "set", "lo", "up"}})
 	}
-	return nil
 }
 
 // extra is a secondary result. The report does not compare it between peers.

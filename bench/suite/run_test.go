@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"weft/e2e/lab"
 )
 
 // limited ends a turn that hangs, and returns an error. The turn then cannot start programs any more.
@@ -27,17 +29,15 @@ func TestTurnIsLimited(t *testing.T) {
 		}
 		var last string
 		r.atEnd(func() { last = "made first" })
-		_, err := r.limited(ctx, limit, func() (float64, error) {
-			p, err := r.start("hangs", "sleep", "1000")
-			if err != nil {
-				return 0, err
-			}
+		_, err := r.limited(ctx, limit, func() float64 {
+			p := r.start("hangs", "sleep", "1000")
 			r.atEnd(func() { last = "made later" })
 			if c.cancel {
 				cancel()
 			}
 			<-p.done
-			return 1, p.alive()
+			lab.Check(p.alive())
+			return 1
 		})
 		cancel()
 		if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "sleep ended") {
@@ -46,7 +46,7 @@ func TestTurnIsLimited(t *testing.T) {
 		if last != "made first" {
 			t.Errorf("%s: %q was ended last", name, last)
 		}
-		if _, err := r.start("late", "true"); !errors.Is(err, errOver) {
+		if err := lab.Attempt(func() { r.start("late", "true") }); !errors.Is(err, errOver) {
 			t.Errorf("%s: begins when the turn is over: %v", name, err)
 		}
 		late := false
@@ -54,7 +54,7 @@ func TestTurnIsLimited(t *testing.T) {
 			t.Errorf("%s: what was made late is not ended", name)
 		}
 	}
-	figure, err := (&run{}).limited(t.Context(), time.Hour, func() (float64, error) { return 7, nil })
+	figure, err := (&run{}).limited(t.Context(), time.Hour, func() float64 { return 7 })
 	if figure != 7 || err != nil {
 		t.Errorf("a turn in time: %v, %v", figure, err)
 	}
@@ -71,8 +71,8 @@ func TestProgramsOutliveThreads(t *testing.T) {
 	for i := range threads {
 		go func() {
 			runtime.LockOSThread() // without UnlockOSThread, the thread ends with its goroutine
-			p, err := r.start(fmt.Sprint("stays", i), "sleep", "1000")
-			if err != nil {
+			var p *process
+			if err := lab.Attempt(func() { p = r.start(fmt.Sprint("stays", i), "sleep", "1000") }); err != nil {
 				t.Error(err)
 			}
 			started <- p

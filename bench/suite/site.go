@@ -19,24 +19,19 @@ type site struct {
 // farEnd is the name of the veth that is the uplink's peer.
 const farEnd = "u2"
 
-func newSite(r *run) (*site, error) {
+func newSite(r *run) *site {
 	w := &site{sink: "weftbench-s" + r.id, underlay: underlay{netns: "weftbench-h" + r.id, dev: "u1", mac: "02:00:00:00:ff:01",
 		local: "172.31.255.1", remote: "172.31.255.2", remoteMAC: "02:00:00:00:ff:02"}}
-	if err := r.namespaces(w.netns, w.sink); err != nil {
-		return nil, err
-	}
-	err := runCommands(nil, [][]string{
+	r.namespaces(w.netns, w.sink)
+	runCommands(nil, [][]string{
 		w.ip("link", "add", w.dev, "address", w.mac, "mtu", "2000", "type", "veth", "peer", "name", farEnd, "netns", w.sink, "address", w.remoteMAC, "mtu", "2000"),
 		w.ip("link", "set", w.dev, "up"),
 		w.ip("addr", "add", w.local+"/24", "dev", w.dev),
 		w.ip("neigh", "replace", w.remote, "lladdr", w.remoteMAC, "dev", w.dev, "nud", "permanent"),
 		{"ip", "-n", w.sink, "link", "set", farEnd, "up"},
 	})
-	if err != nil {
-		return nil, err
-	}
-	w.counter, err = r.countAt(w.sink, farEnd)
-	return w, err
+	w.counter = r.countAt(w.sink, farEnd)
+	return w
 }
 
 func (u *underlay) ip(args ...string) []string { return append([]string{"ip", "-n", u.netns}, args...) }

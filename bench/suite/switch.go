@@ -7,22 +7,22 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"weft/e2e/lab"
 )
 
 // vswitch is a switch for vhost-user guests. It runs on switchCore, and the guests run on guestCore.
 type vswitch interface {
 	// up starts the switch. The switch connects to each guest's socket as soon as the socket exists.
 	// It ends with the run.
-	up(r *run, s setup) error
+	up(r *run, s setup)
 }
 
 // upWithGuests starts a switch, and testpmd with two guests that do not send yet. Their frames have
 // size bytes. mode is testpmd's forwarding mode, such as "io" or "txonly".
-func (r *run) upWithGuests(sw vswitch, s setup, mode string, size int) (*guests, error) {
+func (r *run) upWithGuests(sw vswitch, s setup, mode string, size int) *guests {
 	s.guests = 2
-	if err := sw.up(r, s); err != nil {
-		return nil, err
-	}
+	sw.up(r, s)
 	return startGuests(r, mode, size)
 }
 
@@ -54,7 +54,8 @@ func newSwitch(peer string) vswitch {
 }
 
 // writeFlows writes the flows of a setup to a file and returns the file's path.
-func writeFlows(r *run, s setup, guest func(i int) string, tunnel string) (string, error) {
+func writeFlows(r *run, s setup, guest func(i int) string, tunnel string) string {
 	file := filepath.Join(r.dir, "flows")
-	return file, os.WriteFile(file, []byte(strings.Join(s.flows(guest, tunnel), "\n")+"\n"), 0o644)
+	lab.Check(os.WriteFile(file, []byte(strings.Join(s.flows(guest, tunnel), "\n")+"\n"), 0o644))
+	return file
 }

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strconv"
 	"time"
+
+	"weft/e2e/lab"
 )
 
 // The experiments below compare one AF_XDP queue of Weft with DPDK's net_af_xdp, without a switch.
@@ -17,55 +19,38 @@ func uplinkFamily() []*experiment {
 	for _, size := range []int{64, 1500} {
 		for _, way := range []string{"send", "receive"} {
 			list = append(list, &experiment{name: fmt.Sprintf("uplink-%s/%d", way, size), unit: "frames/s", peers: []string{weftPeer, testpmdPeer},
-				measure: func(r *run, peer string) (float64, error) { return measureUplink(r, peer, way, size, 0) }})
+				measure: func(r *run, peer string) float64 { return measureUplink(r, peer, way, size, 0) }})
 		}
 	}
 	// With busy polling, the worker's own system calls run the device's receive path.
 	list = append(list, &experiment{name: "uplink-receive-busypoll/64", unit: "frames/s", peers: []string{weftPeer, testpmdPeer},
-		measure: func(r *run, peer string) (float64, error) { return measureUplink(r, peer, "receive", 64, 50) }})
+		measure: func(r *run, peer string) float64 { return measureUplink(r, peer, "receive", 64, 50) }})
 	return list
 }
 
 // measureUplink returns the frames per second in one direction. way is "send" or "receive". busyPoll
 // is the time of busy polling in µs, or 0 for none.
-func measureUplink(r *run, peer, way string, size, busyPoll int) (float64, error) {
-	w, err := newSite(r)
-	if err != nil {
-		return 0, err
-	}
+func measureUplink(r *run, peer, way string, size, busyPoll int) float64 {
+	w := newSite(r)
 	if way == "receive" {
 		w.detach() // free for the generator's own XDP program
-		generator, err := r.start("generator", netnsCommand(w.sink, testpmdUplink(w, farEnd, "txonly", size)...)...)
-		if err != nil {
-			return 0, err
-		}
-		if err := prompt(generator); err != nil {
-			return 0, err
-		}
+		generator := r.start("generator", netnsCommand(w.sink, testpmdUplink(w, farEnd, "txonly", size)...)...)
+		prompt(generator)
 		generator.say("start")
 	}
 	if peer == weftPeer {
 		return weftUplink(r, w, way, size, busyPoll)
 	}
 	mode := map[string]string{"send": "txonly", "receive": "rxonly"}[way]
-	p, err := r.start("testpmd-uplink", netnsCommand(w.netns, testpmdUplink(w, w.dev, mode, size)...)...)
-	if err != nil {
-		return 0, err
-	}
-	if err := prompt(p); err != nil {
-		return 0, err
-	}
+	p := r.start("testpmd-uplink", netnsCommand(w.netns, testpmdUplink(w, w.dev, mode, size)...)...)
+	prompt(p)
 	p.say("start")
 	time.Sleep(warmUp)
 	if way == "send" {
 		return w.rate(r.length)
 	}
 	watch(p, r.length)
-	rates, err := receivedRates(p, 1, 1)
-	if err != nil {
-		return 0, err
-	}
-	return rates[0], nil
+	return receivedRates(p, 1, 1)[0]
 }
 
 // testpmdUplink returns a command line of testpmd for one AF_XDP queue of the device dev. At the far
@@ -83,23 +68,18 @@ func testpmdUplink(w *site, dev, mode string, size int) []string {
 
 // weftUplink runs one of Weft's workers on an AF_XDP queue of the uplink. It returns the frames per
 // second.
-func weftUplink(r *run, w *site, way string, size, busyPoll int) (float64, error) {
-	p, err := r.startSelf("weft-uplink", w.netns, driveVerb, "-dev", w.dev, "-way", way, "-size", fmt.Sprint(size),
+func weftUplink(r *run, w *site, way string, size, busyPoll int) float64 {
+	p := r.startSelf("weft-uplink", w.netns, driveVerb, "-dev", w.dev, "-way", way, "-size", fmt.Sprint(size),
 		"-local", w.local, "-length", r.length.String(), "-busy-poll", fmt.Sprint(busyPoll))
-	if err != nil {
-		return 0, err
-	}
 	if way == "send" {
 		time.Sleep(warmUp)
-		if err := p.alive(); err != nil {
-			return 0, err
-		}
+		lab.Check(p.alive())
 		return w.rate(r.length)
 	}
 	p.wait(r.length + 10*time.Second)
 	m := regexp.MustCompile(`frames a second: (\d+)`).FindStringSubmatch(p.output())
 	if m == nil {
-		return 0, fmt.Errorf("no rate: %s", p.tail())
+		lab.Check(fmt.Errorf("no rate: %s", p.tail()))
 	}
-	return strconv.ParseFloat(m[1], 64)
+	return lab.Must(strconv.ParseFloat(m[1], 64))
 }

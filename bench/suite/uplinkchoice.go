@@ -12,24 +12,21 @@ func uplinkChoiceFamily() []*experiment {
 		spin      bool
 		unit      string
 		roundTrip bool // each worker has a core of its own
-		measure   func(o *overlayRig) (float64, error)
+		measure   func(o *overlayRig) float64
 	}{
-		{"tcp1", false, "bit/s", false, func(o *overlayRig) (float64, error) { return o.iperf("-P", "1") }},
-		{"udp-64", false, "bit/s", false, func(o *overlayRig) (float64, error) { return o.iperf("-u", "-b", "0", "-l", "64") }},
-		{"udp-64-8-flows", false, "bit/s", false, func(o *overlayRig) (float64, error) { return o.iperf("-u", "-b", "0", "-l", "64", "-P", "8") }},
-		{"udp-1400", false, "bit/s", false, func(o *overlayRig) (float64, error) { return o.iperf("-u", "-b", "0", "-l", "1400") }},
-		{"round-trip-spin-64", true, "s", true, func(o *overlayRig) (float64, error) { return o.roundTrips(64) }},
-		{"round-trip-spin-1024", true, "s", true, func(o *overlayRig) (float64, error) { return o.roundTrips(1024) }},
-		{"round-trip-sleep-64", false, "s", true, func(o *overlayRig) (float64, error) { return o.roundTrips(64) }},
+		{"tcp1", false, "bit/s", false, func(o *overlayRig) float64 { return o.iperf("-P", "1") }},
+		{"udp-64", false, "bit/s", false, func(o *overlayRig) float64 { return o.iperf("-u", "-b", "0", "-l", "64") }},
+		{"udp-64-8-flows", false, "bit/s", false, func(o *overlayRig) float64 { return o.iperf("-u", "-b", "0", "-l", "64", "-P", "8") }},
+		{"udp-1400", false, "bit/s", false, func(o *overlayRig) float64 { return o.iperf("-u", "-b", "0", "-l", "1400") }},
+		{"round-trip-spin-64", true, "s", true, func(o *overlayRig) float64 { return o.roundTrips(64) }},
+		{"round-trip-spin-1024", true, "s", true, func(o *overlayRig) float64 { return o.roundTrips(1024) }},
+		{"round-trip-sleep-64", false, "s", true, func(o *overlayRig) float64 { return o.roundTrips(64) }},
 	}
 	var list []*experiment
 	for _, row := range rows {
 		list = append(list, &experiment{name: "uplink-choice/" + row.name, unit: row.unit, smallerIsBetter: row.roundTrip, peers: peers,
-			measure: func(r *run, peer string) (float64, error) {
-				o, err := newOverlay(r, peer, overlayShape{spin: row.spin, cores: row.roundTrip})
-				if err != nil {
-					return 0, err
-				}
+			measure: func(r *run, peer string) float64 {
+				o := newOverlay(r, peer, overlayShape{spin: row.spin, cores: row.roundTrip})
 				return row.measure(o)
 			}})
 	}

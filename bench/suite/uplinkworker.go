@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"weft/e2e/lab"
 	"weft/internal/cpu"
 	"weft/packet"
 	"weft/port"
@@ -21,7 +22,7 @@ import (
 // driveVerb is the argument with which this program runs a worker on an uplink.
 const driveVerb = "drive-uplink"
 
-func driveUplink(args []string) error {
+func driveUplink(args []string) {
 	flags := flag.NewFlagSet(driveVerb, flag.ContinueOnError)
 	dev := flags.String("dev", "", "device")
 	way := flags.String("way", "", "send or receive")
@@ -29,36 +30,17 @@ func driveUplink(args []string) error {
 	local := flags.String("local", "", "address of the tunnel endpoint")
 	length := flags.Duration("length", time.Second, "of a measurement of receiving")
 	busyPoll := flags.Int("busy-poll", 0, "µs of busy polling, 0: none")
-	if err := flags.Parse(args); err != nil {
-		return err
-	}
-	uplink, err := xsk.Setup(xsk.Config{Dev: *dev, Queues: 1, BusyPoll: *busyPoll})
-	if err != nil {
-		return err
-	}
+	lab.Check(flags.Parse(args))
+	uplink := lab.Must(xsk.Setup(xsk.Config{Dev: *dev, Queues: 1, BusyPoll: *busyPoll}))
 	defer uplink.Close()
-	endpoint, err := netip.ParseAddr(*local)
-	if err == nil {
-		err = uplink.SetEndpoints([]netip.AddrPort{netip.AddrPortFrom(endpoint, 4789)})
-	}
-	if err != nil {
-		return err
-	}
-	spec, err := uplink.Spec()
-	if err != nil {
-		return err
-	}
+	endpoint := lab.Must(netip.ParseAddr(*local))
+	lab.Check(uplink.SetEndpoints([]netip.AddrPort{netip.AddrPortFrom(endpoint, 4789)}))
+	spec := lab.Must(uplink.Spec())
 	var fds []int
 	for _, fd := range uplink.FDs() {
-		if fd, err = syscall.Dup(fd); err != nil {
-			return err
-		}
-		fds = append(fds, fd)
+		fds = append(fds, lab.Must(syscall.Dup(fd)))
 	}
-	device, err := xsk.Open(spec, fds)
-	if err != nil {
-		return err
-	}
+	device := lab.Must(xsk.Open(spec, fds))
 	defer device.Close()
 	stopped := make(chan os.Signal, 1)
 	signal.Notify(stopped, os.Interrupt, syscall.SIGTERM)
@@ -86,11 +68,12 @@ func driveUplink(args []string) error {
 		select {
 		case <-stopped:
 		case err := <-done:
-			return err
+			lab.Check(err)
+			return
 		}
 	}
 	stop.Store(true)
-	return <-done
+	lab.Check(<-done)
 }
 
 // sendAll sends batches of equal frames until stop is set. It copies only the first bytes of each

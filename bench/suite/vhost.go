@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"weft/e2e/lab"
 	"weft/vhost/vhosttest"
 )
 
@@ -20,39 +21,39 @@ import (
 
 func vhostFamily() []*experiment {
 	var list []*experiment
-	add := func(name, unit string, peers []string, measure func(r *run, peer string) (float64, error)) *experiment {
+	add := func(name, unit string, peers []string, measure func(r *run, peer string) float64) *experiment {
 		e := &experiment{name: "vhost-" + name, unit: unit, peers: peers, measure: measure}
 		list = append(list, e)
 		return e
 	}
 	three, two := []string{weftPeer, ovsPeer, testpmdPeer}, []string{weftPeer, ovsPeer}
 	for _, size := range []int{64, 1500} {
-		add(fmt.Sprintf("pair/%d", size), "frames/s", three, func(r *run, peer string) (float64, error) {
+		add(fmt.Sprintf("pair/%d", size), "frames/s", three, func(r *run, peer string) float64 {
 			return measurePairs(r, peer, pairSpec{Size: size, Flows: 1}, 1)
 		})
 	}
 	for _, flows := range []int{2, 10_000, 20_000, 100_000, 200_000, 1_000_000} {
-		add(fmt.Sprintf("flows/%d", flows), "frames/s", two, func(r *run, peer string) (float64, error) {
+		add(fmt.Sprintf("flows/%d", flows), "frames/s", two, func(r *run, peer string) float64 {
 			return measurePairs(r, peer, pairSpec{Size: 64, Flows: flows / 2, Write: true}, 1)
 		})
 	}
 	for _, size := range []int{64, 1500} {
-		add(fmt.Sprintf("touched/%d", size), "frames/s", three, func(r *run, peer string) (float64, error) {
+		add(fmt.Sprintf("touched/%d", size), "frames/s", three, func(r *run, peer string) float64 {
 			return measurePairs(r, peer, pairSpec{Size: size, Flows: 1, Touch: true}, 1)
 		})
 	}
-	add("touched-flows/20000", "frames/s", two, func(r *run, peer string) (float64, error) {
+	add("touched-flows/20000", "frames/s", two, func(r *run, peer string) float64 {
 		return measurePairs(r, peer, pairSpec{Size: 64, Flows: 10_000, Write: true, Touch: true}, 1)
 	})
-	add("kept/10000", "frames/s", two, func(r *run, peer string) (float64, error) {
+	add("kept/10000", "frames/s", two, func(r *run, peer string) float64 {
 		return measurePairs(r, peer, pairSpec{Size: 64, Flows: 5000}, 1)
 	})
 	for _, guests := range []int{4, 32} {
-		add(fmt.Sprintf("guests/%d", guests), "frames/s", two[:1], func(r *run, peer string) (float64, error) {
+		add(fmt.Sprintf("guests/%d", guests), "frames/s", two[:1], func(r *run, peer string) float64 {
 			return measurePairs(r, peer, pairSpec{Size: 64, Flows: 1}, guests/2)
 		})
 	}
-	add("testpmd/64", "frames/s", three, func(r *run, peer string) (float64, error) { return measureGuests(r, peer, 64) })
+	add("testpmd/64", "frames/s", three, func(r *run, peer string) float64 { return measureGuests(r, peer, 64) })
 	add("wake/64", "s", two, measureWake).smallerIsBetter = true
 	return list
 }
@@ -67,51 +68,38 @@ const (
 
 // measurePairs returns the frames per second between pairs of guests. The switch has one flow for each
 // 5-tuple and direction.
-func measurePairs(r *run, peer string, spec pairSpec, pairs int) (float64, error) {
+func measurePairs(r *run, peer string, spec pairSpec, pairs int) float64 {
 	spec.Warm, spec.Length = pairWarmTime, r.length
 	if spec.Flows > manyFlows {
 		spec.Warm = manyWarmTime
 	}
 	var rate float64
-	err := withPairs(r, peer, spec, pairs, func(sw vswitch, guests *process) error {
+	withPairs(r, peer, spec, pairs, func(sw vswitch, guests *process) {
 		time.Sleep(spec.Warm)
 		if peer != testpmdPeer {
-			cost, err := costOf(sw, r.length)
-			if err != nil {
-				return err
-			}
-			r.note("cost", "cycles/frame", cost*tscHz())
+			r.note("cost", "cycles/frame", costOf(sw, r.length)*tscHz())
 		}
 		var result pairReport
-		if err := guests.waitForReport(spec.Length+20*time.Second, &result); err != nil {
-			return err
-		}
+		guests.waitForReport(spec.Length+20*time.Second, &result)
 		if result.Bad > 0 || result.Misused > 0 {
-			return fmt.Errorf("%d frames were changed, %d buffers were misused", result.Bad, result.Misused)
+			lab.Check(fmt.Errorf("%d frames were changed, %d buffers were misused", result.Bad, result.Misused))
 		}
 		rate = result.Frames
 		r.note("guests idle", "share", result.Idle)
-		return someCame(rate)
+		someCame(rate)
 	})
-	return rate, err
+	return rate
 }
 
 // withPairs starts a switch and pairs of guests. When the switch has attached all guests, it calls the
 // function measure.
-func withPairs(r *run, peer string, spec pairSpec, pairs int, measure func(sw vswitch, guests *process) error) error {
+func withPairs(r *run, peer string, spec pairSpec, pairs int, measure func(sw vswitch, guests *process)) {
 	sw := newSwitch(peer)
 	flows := func(guest func(int) string, _ string) []string { return tupleFlows(guest, pairs, spec.Flows) }
-	if err := sw.up(r, setup{guests: 2 * pairs, flows: flows}); err != nil {
-		return err
-	}
-	p, err := startLoad(r, pairVerb, 2*pairs, spec)
-	if err != nil {
-		return err
-	}
-	if err := p.waitForWord(attachedWord, 20*time.Second); err != nil {
-		return err
-	}
-	return measure(sw, p)
+	sw.up(r, setup{guests: 2 * pairs, flows: flows})
+	p := startLoad(r, pairVerb, 2*pairs, spec)
+	p.waitForWord(attachedWord, 20*time.Second)
+	measure(sw, p)
 }
 
 // tupleFlows returns the flows between guests 2i and 2i+1: one for each 5-tuple and direction.
@@ -133,15 +121,9 @@ var depths = []int{2, 8, 16, 30}
 const comparedDepth = 8
 
 // measureGuests returns the frames per second between testpmd's guests.
-func measureGuests(r *run, peer string, size int) (float64, error) {
-	g, err := r.upWithGuests(newSwitch(peer), setup{flows: pairFlows}, "io", size)
-	if err != nil {
-		return 0, err
-	}
-	rates, err := g.deepen(depths, r.length)
-	if err != nil {
-		return 0, err
-	}
+func measureGuests(r *run, peer string, size int) float64 {
+	g := r.upWithGuests(newSwitch(peer), setup{flows: pairFlows}, "io", size)
+	rates := g.deepen(depths, r.length)
 	var compared float64
 	for i, depth := range depths {
 		if depth == comparedDepth {
@@ -150,12 +132,12 @@ func measureGuests(r *run, peer string, size int) (float64, error) {
 			r.note(fmt.Sprintf("%d bursts", depth), "frames/s", rates[i])
 		}
 	}
-	return compared, nil
+	return compared
 }
 
 // deepen measures the rate for each number of bursts in flight. Frames stay in the rings between
 // measurements, so depths must be in ascending order.
-func (g *guests) deepen(depths []int, length time.Duration) ([]float64, error) {
+func (g *guests) deepen(depths []int, length time.Duration) []float64 {
 	there := 0
 	for _, depth := range depths {
 		g.say(fmt.Sprint("start tx_first ", depth-there))

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"weft/e2e/lab"
 	"weft/vhost/vhosttest"
 )
 
@@ -40,16 +41,11 @@ type pairReport struct {
 // Guests check the content of one in compareOne frames.
 const compareOne = 64
 
-func runPairs(args []string) error {
+func runPairs(args []string) {
 	var spec pairSpec
-	if err := asLoad(args, &spec); err != nil {
-		return err
-	}
+	asLoad(args, &spec)
 	sockets := args[1:] // guests 2i and 2i+1 are a pair
-	load, err := vhosttest.NewLoad(spec.load(len(sockets) / 2))
-	if err != nil {
-		return err
-	}
+	load := lab.Must(vhosttest.NewLoad(spec.load(len(sockets) / 2)))
 	defer load.Close()
 	var frame []byte
 	guests := load.Guests
@@ -57,33 +53,23 @@ func runPairs(args []string) error {
 		frame = slices.Clone(guests[0].Rx[0].Slot(0)[vhosttest.HeaderLen(guests[0].Features):][:spec.Size])
 		guests = nil
 		for range sockets {
-			g, err := vhosttest.New(vhosttest.Options{Features: load.Guests[0].Features})
-			if err != nil {
-				return err
-			}
+			g := lab.Must(vhosttest.New(vhosttest.Options{Features: load.Guests[0].Features}))
 			defer g.Close()
 			guests = append(guests, g)
 		}
 	}
-	if err := attachAll(sockets, guests); err != nil {
-		return err
-	}
+	attachAll(sockets, guests)
 	if spec.Wakes == 0 {
-		if err := untilServed(load); err != nil {
-			return err
-		}
+		untilServed(load)
 	}
 	fmt.Println(attachedWord)
 	var report pairReport
 	if spec.Wakes > 0 {
-		report, err = wake(guests, frame, spec.Wakes)
+		report = wake(guests, frame, spec.Wakes)
 	} else {
-		report, err = circulate(load, &spec)
+		report = circulate(load, &spec)
 	}
-	if err != nil {
-		return err
-	}
-	return sayReport(report)
+	sayReport(report)
 }
 
 func (s *pairSpec) load(pairs int) vhosttest.LoadConfig {
@@ -105,19 +91,17 @@ const udpPorts = 14 + 20
 
 // untilServed waits until the first frames return. Some switches enable their queues late, in a thread
 // that needs guestCore.
-func untilServed(load *vhosttest.Load) error {
+func untilServed(load *vhosttest.Load) {
 	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-		if r, err := load.Run(10*time.Millisecond, nil); err != nil || r.Rate() > 0 {
-			return err
+		if r := lab.Must(load.Run(10*time.Millisecond, nil)); r.Rate() > 0 {
+			return
 		}
 	}
-	return errors.New("no frame came back")
+	lab.Check(errors.New("no frame came back"))
 }
 
-func circulate(load *vhosttest.Load, spec *pairSpec) (pairReport, error) {
-	if _, err := load.Run(spec.Warm, nil); err != nil {
-		return pairReport{}, err
-	}
-	r, err := load.Run(spec.Length, nil)
-	return pairReport{Frames: r.Rate(), Idle: r.Idle, Lost: r.Lost, Bad: r.Bad, Misused: r.Misused}, err
+func circulate(load *vhosttest.Load, spec *pairSpec) pairReport {
+	lab.Must(load.Run(spec.Warm, nil))
+	r := lab.Must(load.Run(spec.Length, nil))
+	return pairReport{Frames: r.Rate(), Idle: r.Idle, Lost: r.Lost, Bad: r.Bad, Misused: r.Misused}
 }

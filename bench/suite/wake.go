@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"weft/e2e/lab"
 	"weft/internal/cpu"
 	"weft/internal/shm"
 	"weft/vhost/vhosttest"
@@ -58,41 +59,35 @@ func (t *wakeTimes) note(r *run, whose string) {
 }
 
 // measureWake returns the 99th percentile of the time that a first frame takes.
-func measureWake(r *run, peer string) (float64, error) {
+func measureWake(r *run, peer string) float64 {
 	var result pairReport
-	err := withPairs(r, peer, pairSpec{Size: 64, Flows: 1, Wakes: wakes}, 1, func(_ vswitch, guests *process) error {
-		return guests.waitForReport(60*time.Second, &result)
+	withPairs(r, peer, pairSpec{Size: 64, Flows: 1, Wakes: wakes}, 1, func(_ vswitch, guests *process) {
+		guests.waitForReport(60*time.Second, &result)
 	})
-	if err != nil {
-		return 0, err
-	}
 	result.Wake.note(r, "")
 	result.BareWake.note(r, "eventfd to epoll alone, ")
 	r.note("eventfd to epoll alone, 99th", "s", result.BareWake.Within99)
-	return result.Wake.Within99, nil
+	return result.Wake.Within99
 }
 
 // wake measures n times how long a frame takes through the idle switch. After each frame, it measures
 // how long a thread that sleeps in epoll takes to wake up, for comparison. Five more rounds at the
 // beginning do not count.
-func wake(guests []*vhosttest.Guest, frame []byte, n int) (pairReport, error) {
+func wake(guests []*vhosttest.Guest, frame []byte, n int) pairReport {
 	const first = 5
-	bare, err := newSleeper()
-	if err != nil {
-		return pairReport{}, err
-	}
+	bare := newSleeper()
 	times, bareTimes := make([]time.Duration, 0, n), make([]time.Duration, 0, n)
 	for i := range n + first {
 		d, err := wakeSwitch(guests[0].Tx[0], guests[1].Rx[0], frame)
 		if err != nil && i >= first { // a frame that does not count may be lost while the switch still attaches
-			return pairReport{}, fmt.Errorf("frame %d: %w", i, err)
+			lab.Check(fmt.Errorf("frame %d: %w", i, err))
 		}
 		e := bare.wake()
 		if i >= first {
 			times, bareTimes = append(times, d), append(bareTimes, e)
 		}
 	}
-	return pairReport{Wake: newWakeTimes(times), BareWake: newWakeTimes(bareTimes)}, nil
+	return pairReport{Wake: newWakeTimes(times), BareWake: newWakeTimes(bareTimes)}
 }
 
 func wakeSwitch(from, to *vhosttest.Queue, frame []byte) (time.Duration, error) {
@@ -123,18 +118,11 @@ type sleeper struct {
 	event   int
 }
 
-func newSleeper() (*sleeper, error) {
-	set, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
-	if err != nil {
-		return nil, err
-	}
+func newSleeper() *sleeper {
+	set := lab.Must(unix.EpollCreate1(unix.EPOLL_CLOEXEC))
 	s := &sleeper{}
-	if s.event, err = shm.NewEvent(); err != nil {
-		return nil, err
-	}
-	if err := unix.EpollCtl(set, unix.EPOLL_CTL_ADD, s.event, &unix.EpollEvent{Events: unix.EPOLLIN}); err != nil {
-		return nil, err
-	}
+	s.event = lab.Must(shm.NewEvent())
+	lab.Check(unix.EpollCtl(set, unix.EPOLL_CTL_ADD, s.event, &unix.EpollEvent{Events: unix.EPOLLIN}))
 	runtime.GOMAXPROCS(2) // one for the polling goroutine, which never yields
 	pinned := make(chan error)
 	go func() {
@@ -147,7 +135,8 @@ func newSleeper() (*sleeper, error) {
 			}
 		}
 	}()
-	return s, <-pinned
+	lab.Check(<-pinned)
+	return s
 }
 
 func (s *sleeper) wake() time.Duration {

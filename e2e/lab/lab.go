@@ -11,7 +11,6 @@
 package lab
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -36,13 +35,33 @@ type Program struct {
 	Log func(format string, args ...any) // nil: log nothing
 }
 
-type failure string
+type failure struct{ error }
 
 // Helper does nothing; a Program has no test whose lines it could mark.
 func (Program) Helper() {}
 
 // Fatalf panics with the message. Caught recovers from this panic.
-func (Program) Fatalf(format string, args ...any) { panic(failure(fmt.Sprintf(format, args...))) }
+func (Program) Fatalf(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
+
+// Check fails as Program.Fatalf does, unless err is nil.
+func Check(err error) {
+	if err != nil {
+		panic(failure{err})
+	}
+}
+
+// Must returns v. If err is not nil, it fails as Check does.
+func Must[T any](v T, err error) T {
+	Check(err)
+	return v
+}
+
+// Attempt calls f, and returns the error with which f failed.
+func Attempt(f func()) (err error) {
+	defer Caught(&err)
+	f()
+	return nil
+}
 
 // Logf calls Log, if set.
 func (p Program) Logf(format string, args ...any) {
@@ -51,13 +70,13 @@ func (p Program) Logf(format string, args ...any) {
 	}
 }
 
-// Caught recovers from the panic of Program.Fatalf, stores its message in err, and closes all
-// labs. Callers defer it.
+// Caught recovers from the panic of Program.Fatalf, Check or Must, and stores the error in err. At any other
+// panic it closes all labs. Callers defer it.
 func Caught(err *error) {
 	switch f := recover().(type) {
 	case nil:
 	case failure:
-		*err = errors.New(string(f))
+		*err = f.error
 	default:
 		CloseAll()
 		panic(f)
