@@ -110,8 +110,8 @@ const (
 	DropSpoofed
 	// DropReserved: the switch does not forward frames to this address, or control takes the frame. The
 	// action normal drops frames to a reserved address of IEEE 802.1Q table 8-1 and frames to a
-	// network's own services. The others are LACP on a bond and frames to tunnel.BFDAddress into a tunnel
-	// with BFD.
+	// network's own services, requests that control answers included. The others are LACP on a bond and
+	// frames to tunnel.BFDAddress into a tunnel with BFD.
 	DropReserved
 	// DropBadSource: the source MAC address of a frame in the action normal is a group address.
 	DropBadSource
