@@ -32,12 +32,14 @@ import (
 
 func centralAttacks() []*attack {
 	return []*attack{
+		{name: "centrals-all", attacker: "strangers", summary: "all that follows, against all three centrals of a cluster and their etcd at once, while one of them restarts",
+			setup: clusterSetup, play: administrate, check: clusterLives, exclusive: true},
 		{name: "central-names", attacker: "host", summary: "a host's certificate: reports ports whose names have 12 MiB",
 			setup: centralSetup(longNames), play: askCentral, peak: 512 << 20, exclusive: true},
 		{name: "central-requests", attacker: "stranger", summary: "no certificate: 4 connections of 60 requests of 16 MiB that lack their last byte",
 			setup: centralSetup(unfinishedRequests), play: askCentral, peak: 256 << 20, exclusive: true},
-		{name: "central-idle", attacker: "stranger", summary: "no certificate: 2,100 connections that say nothing, where the central may open 2,000 files",
-			setup: centralSetup(idleStrangers), play: askCentral, peak: 256 << 20, exclusive: true},
+		{name: "central-idle", attacker: "stranger", summary: "no certificate: 2,100 connections to each address that say nothing, where the central may open 2,000 files",
+			setup: centralSetup(idleEverywhere), play: askCentral, check: etcdServes, peak: 256 << 20, exclusive: true},
 	}
 }
 
@@ -58,12 +60,20 @@ const (
 type fleetPlay struct {
 	*lab.Fleet
 	play    *play
-	central *lab.Central
+	targets []*target
 	ended   sync.WaitGroup
 
 	mu      sync.Mutex // guards the fields below
 	stopped bool
 	open    map[net.Conn]bool // open connections of the attackers
+}
+
+// target is a TCP address of a weft-central server to which attackers connect.
+type target struct {
+	*fleetPlay
+	central *lab.Central
+	address string // HOST:PORT
+	etcd    bool   // address is that of etcd for other centrals
 }
 
 // stop ends the attack: it closes the attackers' connections and waits for their goroutines.
@@ -98,35 +108,55 @@ func (c *attackersConn) Close() error {
 }
 
 // centralSetup returns a setup function that starts a weft-central server, and then the attack on it.
-func centralSetup(attack func(f *fleetPlay) error) func(p *play) error {
+func centralSetup(attack func(t *target) error) func(p *play) error {
 	return func(p *play) error {
-		l := lab.New(lab.Program{})
-		p.later(l.Close)
-		f := &fleetPlay{Fleet: l.NewFleet(1500), play: p, open: map[net.Conn]bool{}}
-		p.vars["fleet"] = f
-		programs, err := fewFiles(l)
+		f, err := startCentrals(p, "a")
 		if err != nil {
 			return err
 		}
-		f.central = f.AddCentral("a")
-		f.central.Stop()
-		f.central.Programs = programs
-		f.central.Run()
-		for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-			if err = f.ask(); err == nil {
-				break
-			}
-			if time.Now().After(end) {
-				return err
-			}
-		}
-		p.watched = f.central.Process().PID()
-		for i := range strangeAddresses {
-			f.central.Host.Run("ip", "address", "add", fmt.Sprintf("172.16.0.%d/24", 201+i), "dev", "u0")
-		}
+		p.watched = f.targets[0].central.Process().PID()
 		p.later(f.stop)
-		return attack(f)
+		return attack(f.targets[0])
 	}
+}
+
+// startCentrals starts one weft-central server for each name. The first target of each is its address
+// for hosts and administrators, the second one its address for other centrals.
+func startCentrals(p *play, names ...string) (*fleetPlay, error) {
+	l := lab.New(lab.Program{})
+	p.later(l.Close)
+	f := &fleetPlay{Fleet: l.NewFleet(1500), play: p, open: map[net.Conn]bool{}}
+	p.vars["fleet"] = f
+	programs, err := fewFiles(l)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		c := f.AddCentral(name)
+		f.targets = append(f.targets, &target{fleetPlay: f, central: c, address: c.Address}, &target{fleetPlay: f, central: c, address: c.Peer(), etcd: true})
+		for i := range strangeAddresses {
+			c.Host.Run("ip", "address", "add", fmt.Sprintf("172.16.0.%d/24", 201+i), "dev", "u0")
+		}
+	}
+	for _, c := range f.Centrals {
+		c.Stop()
+		c.Programs = programs
+		c.Run()
+		if err := f.answers(c); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+// answers waits until a weft-central server answers the administrator.
+func (f *fleetPlay) answers(c *lab.Central) (err error) {
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+		if err = f.ask(c); err == nil {
+			break
+		}
+	}
+	return err
 }
 
 // fewFiles returns a directory with a weft-central that may open only centralFiles descriptors.
@@ -141,16 +171,21 @@ func fewFiles(l *lab.Lab) (dir string, err error) {
 }
 
 // ask lists the networks, as an administrator does, and returns an error if the server does not answer.
-func (f *fleetPlay) ask() error {
-	_, err := f.TryAt(f.central.Address, "net", "list")
+func (f *fleetPlay) ask(c *lab.Central) error {
+	_, err := f.TryAt(c.Address, "net", "list")
 	return err
 }
 
 // askCentral plays the administrator. It fails if the server does not answer.
 func askCentral(p *play) error {
 	f := p.vars["fleet"].(*fleetPlay)
+	return p.timed(func() error { return f.ask(f.Centrals[0]) })
+}
+
+// timed calls request, which an administrator sends, and measures the time until its answer.
+func (p *play) timed(request func() error) error {
 	began := time.Now()
-	err := f.ask()
+	err := request()
 	p.slowest = max(p.slowest, time.Since(began))
 	if err != nil {
 		return fmt.Errorf("an administrator: %w", err)
@@ -159,8 +194,8 @@ func askCentral(p *play) error {
 }
 
 // dial connects to the server from one of the attackers' addresses.
-func (f *fleetPlay) dial(i int) (net.Conn, error) {
-	list, err := f.dialMany(i, 1)
+func (t *target) dial(i int) (net.Conn, error) {
+	list, err := t.dialMany(i, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -168,19 +203,19 @@ func (f *fleetPlay) dial(i int) (net.Conn, error) {
 }
 
 // dialMany opens n connections to the server, each from the next of the attackers' addresses.
-func (f *fleetPlay) dialMany(first, n int) (list []net.Conn, err error) {
-	err = f.central.Host.Do(func() error {
+func (t *target) dialMany(first, n int) (list []net.Conn, err error) {
+	err = t.central.Host.Do(func() error {
 		for i := first; i < first+n; i++ {
 			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(172, 16, 0, byte(201+i%strangeAddresses))}, Timeout: patience}
-			c, err := d.Dial("tcp", f.central.Address)
+			c, err := d.Dial("tcp", t.address)
 			if err != nil {
 				return err
 			}
-			f.mu.Lock()
-			f.open[c] = true
-			stopped := f.stopped
-			f.mu.Unlock()
-			if list = append(list, &attackersConn{c, f}); stopped {
+			t.mu.Lock()
+			t.open[c] = true
+			stopped := t.stopped
+			t.mu.Unlock()
+			if list = append(list, &attackersConn{c, t.fleetPlay}); stopped {
 				return errors.New("the attack has ended")
 			}
 		}
@@ -208,25 +243,35 @@ func (f *fleetPlay) repeat(attempt func() error) {
 }
 
 // longNames is the attack of an enrolled host that reports ports with long names.
-func longNames(f *fleetPlay) error {
-	f.Weft("host", "add", "h1", "endpoint="+hostIP)
-	token := strings.TrimSpace(f.Weft("central", "invite", "--role", "host", "--name", "h1"))
-	certs := filepath.Join(f.central.Data, "..", "h1-certs")
-	f.Weft("--central", f.central.Address, "--central-certs", certs, "central", "enrol", "--token", token)
-	keys, err := pki.Load(pki.FilesIn(certs))
-	if err != nil {
-		return err
+func longNames(t *target) error {
+	keys, err := t.enrolLiar()
+	if err == nil {
+		t.sendNames(keys)
 	}
+	return err
+}
+
+// enrolLiar declares the attackers' host and returns its certificate.
+func (f *fleetPlay) enrolLiar() (*pki.Keys, error) {
+	c := f.Centrals[0]
+	f.Weft("host", "add", "liar", "endpoint=172.16.0.250")
+	token := strings.TrimSpace(f.Weft("central", "invite", "--role", "host", "--name", "liar"))
+	certs := filepath.Join(c.Data, "..", "liar-certs")
+	f.Weft("--central", c.Address, "--central-certs", certs, "central", "enrol", "--token", token)
+	return pki.Load(pki.FilesIn(certs))
+}
+
+// sendNames reports ports with long names on two sessions.
+func (t *target) sendNames(keys *pki.Keys) {
 	for i := range 2 {
-		f.repeat(func() error { return f.reportNames(keys, i) })
+		t.repeat(func() error { return t.reportNames(keys, i) })
 	}
-	return nil
 }
 
 // reportNames opens a session and reports ports with long names until the server ends the session.
-func (f *fleetPlay) reportNames(keys *pki.Keys, session int) error {
-	c, err := grpc.NewClient("passthrough:///"+f.central.Address, grpc.WithTransportCredentials(credentials.NewTLS(keys.Client())),
-		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return f.dial(session) }))
+func (t *target) reportNames(keys *pki.Keys, session int) error {
+	c, err := grpc.NewClient("passthrough:///"+t.address, grpc.WithTransportCredentials(credentials.NewTLS(keys.Client())),
+		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return t.dial(session) }))
 	if err != nil {
 		return err
 	}
@@ -246,7 +291,7 @@ func (f *fleetPlay) reportNames(keys *pki.Keys, session int) error {
 	}()
 	name := []byte(strings.Repeat("n", longName))
 	err = s.Send(&wire.FromHost{Message: &wire.FromHost_Hello{Hello: &wire.Hello{Version: "attack", Ports: []string{string(name)}}}})
-	for i := 0; err == nil && !f.isStopped(); i++ {
+	for i := 0; err == nil && !t.isStopped(); i++ {
 		copy(name, fmt.Sprintf("%08d", i))
 		err = s.Send(&wire.FromHost{Message: &wire.FromHost_Attach{Attach: &wire.Attach{Port: string(name)}}})
 	}
@@ -258,17 +303,17 @@ func strangerTLS() *tls.Config {
 }
 
 // unfinishedRequests is the attack of peers without a certificate whose requests never end.
-func unfinishedRequests(f *fleetPlay) error {
+func unfinishedRequests(t *target) error {
 	for i := range 4 {
-		f.repeat(func() error { return f.leaveUnfinished(i) })
+		t.repeat(func() error { return t.leaveUnfinished(i) })
 	}
 	return nil
 }
 
 // leaveUnfinished begins enrolment requests, and sends all bytes of each but the last one. It then waits
 // until the server closes the connection, for at most the time "patience" from the start.
-func (f *fleetPlay) leaveUnfinished(i int) error {
-	raw, err := f.dial(i)
+func (t *target) leaveUnfinished(i int) error {
+	raw, err := t.dial(i)
 	if err != nil {
 		return err
 	}
@@ -283,7 +328,7 @@ func (f *fleetPlay) leaveUnfinished(i int) error {
 	framer := http2.NewFramer(c, c)
 	ended := make(chan error, 1)
 	go func() { ended <- answerFrames(framer, &writing) }()
-	if err := f.writeRequests(framer, &writing, ended); err != nil {
+	if err := t.writeRequests(framer, &writing, ended); err != nil {
 		return err
 	}
 	return <-ended
@@ -316,7 +361,7 @@ func answerFrames(framer *http2.Framer, writing *sync.Mutex) error {
 
 // writeRequests begins requestStreams requests on one connection, and sends chunks of them in turn, without
 // the last byte of each. It ignores the server's flow control.
-func (f *fleetPlay) writeRequests(framer *http2.Framer, writing *sync.Mutex, ended <-chan error) error {
+func (t *target) writeRequests(framer *http2.Framer, writing *sync.Mutex, ended <-chan error) error {
 	var block bytes.Buffer
 	encoder := hpack.NewEncoder(&block)
 	headers := []string{":method", "POST", ":scheme", "https", ":path", wire.Enrolment_Enrol_FullMethodName, ":authority", "central",
@@ -355,11 +400,52 @@ func (f *fleetPlay) writeRequests(framer *http2.Framer, writing *sync.Mutex, end
 	return err
 }
 
+// idleEverywhere opens connections that send nothing to both addresses of a server.
+func idleEverywhere(t *target) error {
+	for _, t := range t.targets {
+		if err := idleStrangers(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// etcdServes opens a connection to the address for other centrals, and expects that the server asks for
+// a certificate. A member of etcd whose listener has failed closes it, or does not accept it.
+func etcdServes(p *play) (err error) {
+	f := p.vars["fleet"].(*fleetPlay)
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(attackerRest) {
+		if err = f.targets[1].asksForCertificate(); err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("other centrals: %w", err)
+}
+
+func (t *target) asksForCertificate() error {
+	raw, err := t.dial(0)
+	if err != nil {
+		return err
+	}
+	defer raw.Close()
+	_ = raw.SetDeadline(time.Now().Add(patience))
+	asked := false
+	config := &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS13,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			asked = true
+			return &tls.Certificate{}, nil
+		}}
+	if err = tls.Client(raw, config).Handshake(); err == nil && !asked {
+		err = errors.New("no certificate is needed")
+	}
+	return err
+}
+
 // idleStrangers opens connections that send nothing. It replaces connections that the server closes.
-func idleStrangers(f *fleetPlay) error {
+func idleStrangers(t *target) error {
 	for i := range idleAtCentral / 10 {
-		f.repeat(func() error {
-			open, err := f.dialMany(10*i, 10)
+		t.repeat(func() error {
+			open, err := t.dialMany(10*i, 10)
 			if err != nil {
 				return err
 			}

@@ -37,6 +37,11 @@ func (c *Central) Run() {
 // Process returns the weft-central process that the last Run has started.
 func (c *Central) Process() *Process { return c.proc }
 
+// Peer returns the HOST:PORT to which the etcd members of other centrals connect.
+func (c *Central) Peer() string {
+	return strings.Replace(c.Address, fmt.Sprint(":", centralPort), fmt.Sprint(":", centralPort+1), 1)
+}
+
 // Kill ends the weft-central process by SIGKILL.
 func (c *Central) Kill() { c.proc.Kill() }
 
