@@ -8,7 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
+	"net"
+	"net/http"
 	"net/url"
 	"os"
 	"strings"
@@ -17,6 +20,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/etcdserver/api/etcdhttp"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/v3client"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -42,6 +46,10 @@ const (
 	backendInterval = 500 * time.Millisecond
 	// compactAfter is the age at which etcd deletes revisions that a later one has replaced.
 	compactAfter = "10m"
+	// Limits of the time that another member needs for the header of a request and for a whole request,
+	// such as a snapshot. etcd has none for the header.
+	memberHeaderTimeout = 10 * time.Second
+	memberReadTimeout   = 5 * time.Minute
 	// DefaultReady is how long a starting member waits for a quorum by default.
 	DefaultReady = 60 * time.Second
 )
@@ -68,6 +76,15 @@ func (t TLSFiles) info() transport.TLSInfo {
 	return i
 }
 
+// Server returns the TLS settings of a server for other members.
+func (t TLSFiles) Server() (*tls.Config, error) {
+	c, err := t.info().ServerConfig()
+	if err == nil {
+		c.NextProtos = nil // members speak HTTP/1.1
+	}
+	return c, err
+}
+
 // EmbedConfig configures an etcd member in this process.
 type EmbedConfig struct {
 	Name string // name of the member, unique in the cluster
@@ -87,9 +104,12 @@ type EmbedConfig struct {
 	// Token identifies the cluster, so that two clusters do not mix.
 	Token string
 	TLS   TLSFiles
-	Quota int64         // limit of the database's size in bytes; 0 means storeQuota
-	Ready time.Duration // time limit until the cluster has a leader; 0 means DefaultReady
-	Log   *slog.Logger
+	// Members passes on the connections of other members, after their TLS handshake. nil: etcd listens at
+	// PeerURL itself, without limits of connections.
+	Members net.Listener  `json:"-"`
+	Quota   int64         // limit of the database's size in bytes; 0 means storeQuota
+	Ready   time.Duration // time limit until the cluster has a leader; 0 means DefaultReady
+	Log     *slog.Logger
 	// DiskFull is called after a write of etcd has failed because the disk is full. etcd
 	// cannot go on, so DiskFull does not return. nil: the process ends.
 	DiskFull func() `json:"-"`
@@ -97,9 +117,10 @@ type EmbedConfig struct {
 
 // Embedded is a running member of etcd in this process.
 type Embedded struct {
-	etcd   *embed.Etcd
-	client *clientv3.Client
-	direct *clientv3.Client // calls the member without a connection
+	etcd    *embed.Etcd
+	members *http.Server // serves EmbedConfig.Members; nil: none
+	client  *clientv3.Client
+	direct  *clientv3.Client // calls the member without a connection
 }
 
 // Embed starts a member of etcd in this process. It returns when the member answers
@@ -117,6 +138,11 @@ func Embed(ctx context.Context, c EmbedConfig) (*Embedded, error) {
 		return nil, fmt.Errorf("etcd does not start: %w", err)
 	}
 	e := &Embedded{etcd: started}
+	if c.Members != nil {
+		e.members = &http.Server{Handler: etcdhttp.NewPeerHandler(config.GetLogger(), started.Server),
+			ReadHeaderTimeout: memberHeaderTimeout, ReadTimeout: memberReadTimeout, ErrorLog: log.New(io.Discard, "", 0)}
+		go func() { _ = e.members.Serve(c.Members) }()
+	}
 	ready := c.Ready
 	if ready == 0 {
 		ready = DefaultReady
@@ -184,6 +210,9 @@ func (c *EmbedConfig) etcd() (*embed.Config, error) {
 			return nil, fmt.Errorf("%q is no address of etcd; expected one like https://10.0.0.1:2380", u.text)
 		}
 		*u.to = []url.URL{*parsed}
+	}
+	if c.Members != nil {
+		e.ListenPeerUrls = nil
 	}
 	e.InitialCluster = c.Cluster
 	if c.Cluster == "" {
@@ -269,6 +298,9 @@ func (e *Embedded) Close() {
 	}
 	e.etcd.Server.Stop()
 	e.etcd.Close()
+	if e.members != nil {
+		_ = e.members.Close() // last, because a leader that stops hands over by these connections
+	}
 }
 
 // Snapshot returns a copy of the database. The caller closes it.

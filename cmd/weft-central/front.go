@@ -31,6 +31,9 @@ const (
 	maxStrangers        = 512
 	maxAddressStrangers = 64
 	strangerGrace       = time.Second
+	// The same limits at the address for other centrals, of which there are few.
+	maxMemberStrangers        = 128
+	maxMemberAddressStrangers = 32
 	// maxHostConnections limits the connections with the certificate of one host. At the limit
 	// the oldest is closed: the host has opened a new one because it lost the others.
 	maxHostConnections = 8
@@ -53,16 +56,17 @@ const (
 	strangerTimeout    = time.Minute
 )
 
-// front accepts the connections to a central and does their TLS handshakes. It passes connections with a
-// certificate to one gRPC server and the others to a second one, because gRPC's limits of messages and
-// calls hold for a whole server.
+// front accepts the connections to one address of a central and does their TLS handshakes. It passes
+// connections with a certificate to one gRPC server and the others to a second one, because gRPC's limits
+// of messages and calls hold for a whole server. At the address for other centrals it passes them to etcd,
+// whose own listener has no limit of connections: when no descriptor is left, it never accepts again.
 type front struct {
 	inner      net.Listener
 	config     *tls.Config
 	handshakes *rate.Limiter
 	timeout    time.Duration // handshakeTimeout
 	grace      time.Duration // strangerGrace
-	mostHosts  int           // limit of the connections with a host's certificate
+	limits     frontLimits
 	known      *entrance
 	strangers  *entrance
 	closed     chan struct{}
@@ -76,6 +80,21 @@ type front struct {
 	gaveWay  uint64 // connections closed to make room for newer ones
 	unproven uint64 // failed handshakes
 }
+
+// frontLimits are limits of the connections at one address of a central.
+type frontLimits struct {
+	strangers        int // maxStrangers or maxMemberStrangers
+	addressStrangers int // maxAddressStrangers or maxMemberAddressStrangers
+	hosts            int // connections with a host's certificate
+}
+
+// limitsOfClients returns the limits at the address for hosts and administrators.
+func limitsOfClients() frontLimits {
+	return frontLimits{maxStrangers, maxAddressStrangers, mostHosts()}
+}
+
+// limitsOfMembers are the limits at the address for other centrals.
+var limitsOfMembers = frontLimits{maxMemberStrangers, maxMemberAddressStrangers, 0}
 
 // conn is a connection that the front has accepted. The front's lock guards its fields, except
 // for raw and the embedded connection.
@@ -97,9 +116,9 @@ type entrance struct {
 	conns chan net.Conn
 }
 
-func newFront(inner net.Listener, config *tls.Config) *front {
+func newFront(inner net.Listener, config *tls.Config, limits frontLimits) *front {
 	f := &front{inner: inner, config: config, handshakes: rate.NewLimiter(handshakeRate, handshakeBurst), timeout: handshakeTimeout, grace: strangerGrace,
-		mostHosts: mostHosts(), closed: make(chan struct{}), conns: map[*conn]struct{}{}}
+		limits: limits, closed: make(chan struct{}), conns: map[*conn]struct{}{}}
 	f.known, f.strangers = &entrance{f, make(chan net.Conn)}, &entrance{f, make(chan net.Conn)}
 	return f
 }
@@ -112,7 +131,7 @@ func mostHosts() int {
 		return reservedFiles
 	}
 	files := int(min(limit.Cur, 1<<20))
-	return max(files-reservedFiles-maxStrangers, files/4)
+	return max(files-reservedFiles-maxStrangers-maxMemberStrangers, files/4)
 }
 
 // Accept implements net.Listener.
@@ -278,9 +297,9 @@ func (f *front) enter(c *conn) bool {
 	}
 	of, grace := "", f.grace
 	switch {
-	case strangers[c.address] >= maxAddressStrangers:
+	case strangers[c.address] >= f.limits.addressStrangers:
 		of = c.address
-	case all >= maxStrangers:
+	case all >= f.limits.strangers:
 		if of = most; strangers[c.address]+1 < strangers[most] {
 			grace = 0
 		}
@@ -313,7 +332,7 @@ func (f *front) prove(c *conn, hostName string) bool {
 		if own >= maxHostConnections {
 			f.makeRoom(func(old *conn) bool { return old.host == hostName })
 		}
-		if f.hosts >= f.mostHosts {
+		if f.hosts >= f.limits.hosts {
 			f.refused++
 			return false
 		}

@@ -80,7 +80,7 @@ func newFrontRig(t *testing.T, clients ...tls.Certificate) *frontRig {
 		pool.AddCert(c.Leaf)
 	}
 	f := newFront(l, &tls.Config{Certificates: []tls.Certificate{certificateOf(t, "central", pki.Central)}, NextProtos: []string{"h2"},
-		ClientCAs: pool, ClientAuth: tls.VerifyClientCertIfGiven, MinVersion: tls.VersionTLS13})
+		ClientCAs: pool, ClientAuth: tls.VerifyClientCertIfGiven, MinVersion: tls.VersionTLS13}, limitsOfClients())
 	f.grace, f.timeout, f.handshakes = 0, time.Hour, rate.NewLimiter(rate.Inf, 0)
 	known := grpc.NewServer(grpc.Creds(proven{}))
 	strangers := grpc.NewServer(append(strangerOptions(), grpc.Creds(proven{}))...)
@@ -235,7 +235,7 @@ func TestConnectionsOfHosts(t *testing.T) {
 	first, second, admin := certificateOf(t, "h1", pki.Host), certificateOf(t, "h2", pki.Host), certificateOf(t, "root", pki.Admin)
 	r := newFrontRig(t, first, second, admin)
 	r.mu.Lock()
-	r.mostHosts = maxHostConnections
+	r.limits.hosts = maxHostConnections
 	r.mu.Unlock()
 	var conns []net.Conn
 	for range maxHostConnections + 1 {

@@ -12,14 +12,19 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/net/netutil"
 
 	"weft/central/admin"
 	"weft/central/hub"
 	"weft/central/store"
 )
 
-// metricsTimeout is the time limit of one HTTP request for metrics or health.
-const metricsTimeout = 5 * time.Second
+const (
+	// metricsTimeout is the time limit of one HTTP request for metrics or health.
+	metricsTimeout = 5 * time.Second
+	// maxMetricsConnections limits the connections to the listener of metrics. Further ones wait.
+	maxMetricsConnections = 64
+)
 
 // serveMetrics serves /metrics, /healthz and /ready over HTTP. /healthz succeeds
 // while the process works. /ready succeeds if the hub has read the store and etcd
@@ -47,6 +52,7 @@ func (c *central) serveMetrics(failed chan<- error) (closeServer func(), err err
 			fmt.Fprintln(w, "ok")
 		}
 	})
+	listener = netutil.LimitListener(listener, maxMetricsConnections)
 	server := &http.Server{Handler: mux, ReadTimeout: metricsTimeout, WriteTimeout: metricsTimeout, MaxHeaderBytes: 16 << 10}
 	go func() {
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
@@ -63,6 +69,16 @@ func newApplied() prometheus.Histogram {
 		Name: "weft_central_applied_seconds", Help: "time from weft sync, or a change with --wait=hosts, until all connected hosts had applied the revision",
 		Buckets: prometheus.ExponentialBuckets(0.005, 2, 14),
 	})
+}
+
+// connections returns the sums of the counters of both fronts.
+func (c *central) connections() frontCounts {
+	n := c.front.counts()
+	if c.members != nil {
+		m := c.members.counts()
+		n.strangers, n.refused, n.gaveWay, n.unproven = n.strangers+m.strangers, n.refused+m.refused, n.gaveWay+m.gaveWay, n.unproven+m.unproven
+	}
+	return n
 }
 
 func (c *central) collectors() []prometheus.Collector {
@@ -139,10 +155,10 @@ func (c *central) collectors() []prometheus.Collector {
 		{"handshakes_failed_total", "TLS handshakes that failed or took too long", func(n frontCounts) float64 { return n.unproven }},
 	} {
 		list = append(list, prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "weft_central_" + r.name, Help: r.help},
-			func() float64 { return r.value(c.front.counts()) }))
+			func() float64 { return r.value(c.connections()) }))
 	}
 	list = append(list, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "weft_central_strangers", Help: "connections without a certificate"},
-		func() float64 { return c.front.counts().strangers }))
+		func() float64 { return c.connections().strangers }))
 	return append(list, prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "weft_central_undecodable_total", Help: "stored values skipped because they are no valid objects",
 	}, func() float64 { return float64(c.store.Undecodable()) }))

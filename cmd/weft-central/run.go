@@ -96,6 +96,8 @@ type central struct {
 	hub   *hub.Hub
 	gate  *admin.Gate
 	front *front
+	// members is the front for the embedded etcd of other centrals; nil: the site has its own etcd
+	members *front
 	// applied is the histogram of the times that calls of Sync waited until all hosts had applied the
 	// revision
 	applied prometheus.Histogram
@@ -129,7 +131,7 @@ func (c *central) run(ctx context.Context) error {
 	c.store.SetWaiting(c.hub.WaitingHost)
 	c.applied = newApplied()
 	service := c.service(client)
-	c.front = newFront(listener, c.keys.Server())
+	c.front = newFront(listener, c.keys.Server(), limitsOfClients())
 	known, strangers := c.servers(service)
 	failed := make(chan error, 8)
 	var running sync.WaitGroup
@@ -215,19 +217,27 @@ func (c *central) openStore(ctx context.Context) (client *clientv3.Client, ended
 	}
 	_ = os.Remove(socket) // of a central that was killed
 	f := c.files(data)
+	files := store.TLSFiles{Certificate: f.Certificate, Key: f.Key, CA: f.CA, Peer: pki.CentralName}
+	if err := c.listenMembers(files); err != nil {
+		return nil, nil, nil, err
+	}
 	e, err := store.Embed(ctx, store.EmbedConfig{
 		Name: c.Name, Dir: filepath.Join(data, "etcd"), PeerURL: "https://" + c.Peer, ClientURL: "unix://" + socket,
 		Cluster: c.Cluster, Existing: c.Existing, Quota: c.QuotaMiB << 20, Log: c.log, DiskFull: c.startAgain,
-		TLS: store.TLSFiles{Certificate: f.Certificate, Key: f.Key, CA: f.CA, Peer: pki.CentralName},
+		TLS: files, Members: c.members.known,
 	})
 	if store.IsDiskFull(err) {
 		c.startAgain()
 	}
 	if err != nil {
+		c.members.close()
 		return nil, nil, nil, err
 	}
 	c.store = e.Store()
-	return e.Client(), e.Err(), e.Close, nil
+	return e.Client(), e.Err(), func() {
+		e.Close()
+		c.members.close()
+	}, nil
 }
 
 func (c *central) service(client *clientv3.Client) *admin.Service {
