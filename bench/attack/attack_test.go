@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"net"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,6 +21,14 @@ func TestMain(m *testing.M) { lab.Main(m) }
 // testSeconds is the length of each attack in a test, in seconds. Before the measurement, each attack is
 // played once more, for at most the same time.
 const testSeconds = 0.2
+
+// testedAttacks returns the attacks that TestAttacks plays: without the option -seconds, none that is long.
+func testedAttacks() []*attack {
+	if rowSeconds() != testSeconds {
+		return attacks
+	}
+	return slices.DeleteFunc(slices.Clone(attacks), func(a *attack) bool { return a.long })
+}
 
 // rowSeconds returns the length of each attack of TestAttacks in seconds: testSeconds, or the value of
 // the option -seconds, which make test-long gives.
@@ -40,7 +49,7 @@ func rowSeconds() float64 {
 func TestAttacks(t *testing.T) {
 	testnet.NeedsRoot(t, "makes network namespaces")
 	c := runConfig{seconds: rowSeconds(), limits: safetyNet, seed: 1}
-	_, err := playAll(attacks, c, 1, func(s *site, r *row) {
+	_, err := playAll(testedAttacks(), c, 1, func(s *site, r *row) {
 		t.Logf("%-24s %5d times, pause %6.1f ms, machine %5.1f ms, API %6.1f ms, attach %6.1f ms, part %.2f, lost %d, counted %d: %s",
 			r.Name, r.Repeats, r.PauseMS, r.MachineMS, r.APIMS, r.AttachMS, r.Part, r.Lost, r.Counted, r.verdict())
 		if len(r.Faults) > 0 {

@@ -44,6 +44,8 @@ type attack struct {
 	// replace engines all the time, or fill the bystanders' rings, so that nobody could tell how many of
 	// the dropped frames were the bystanders'.
 	exclusive bool
+	// long keeps the attack out of make test: its setup takes long.
+	long bool
 	// kills means that the attack may make the switch replace the engine process.
 	kills bool
 	// greedy lets the bystanders ask for as much of the worker's time as they can get.
