@@ -12,6 +12,7 @@ import (
 // A monitor reports the start, the first answer and the end of a connection. It still
 // does after the engine was replaced. It does not report connections of other zones.
 func TestMonitorConnections(t *testing.T) {
+	t.Parallel()
 	s := newTracked(t, snatFlows)
 	serve(t, s.outside, "192.0.2.2", 80)
 	s.calls(s.inside, "192.0.2.2", 80, "192.0.2.1")

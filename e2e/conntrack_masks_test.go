@@ -57,6 +57,7 @@ func (s *tracked) counts(text string, want uint64) {
 
 // Actions and matches can use single bits of ct_mark and ct_label.
 func TestConntrackMasks(t *testing.T) {
+	t.Parallel()
 	const upper, lower = "0x50000000000000000000000000000000/0xf0000000000000000000000000000000", "0x6/0xf"
 	s := newTracked(t, `
 table=0,priority=10,arp,actions=normal
@@ -91,6 +92,7 @@ table=1,priority=1,cookie=0x33,udp,ct_state=+est,actions=drop
 // tracks SCTP and protocols without ports. TCP segments outside of the window are
 // invalid.
 func TestConntrackStates(t *testing.T) {
+	t.Parallel()
 	s := newTracked(t, `
 table=0,priority=10,arp,actions=normal
 table=0,in_port=1,udp,actions=ct(commit,zone=1,nat(src=192.0.2.1),table=1)

@@ -187,6 +187,7 @@ func TestLearningSwitch(t *testing.T) {
 // A changed or deleted flow takes effect at once, even for frames whose megaflow is in
 // the caches.
 func TestFlowsChangeUnderTraffic(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
 	s.weft.Weft("mod-flows", "in_port=guest,actions=drop")

@@ -84,6 +84,7 @@ func TestBadInput(t *testing.T) {
 
 // If a valid request fails, weft prints one line and exits with the right code.
 func TestClearFailures(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	h := l.Host("host")
 	d := h.Weftd()

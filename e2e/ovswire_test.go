@@ -20,6 +20,7 @@ import (
 // ovs-ofctl, connected to Weft by OpenFlow, gets the same answers as from a switch of
 // Open vSwitch. The commands are those of TestAsOVS, except for traces.
 func TestOfctlOverTheWire(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("ovs-ofctl"); err != nil {
 		t.Skip("ovs-ofctl is missing: install openvswitch-common")
 	}
@@ -74,6 +75,7 @@ func (p *play) replay(t *testing.T, target string, s *playStep) bool {
 // ovs-ofctl monitor shows frames that flows send to the controller, and the end and
 // changes of flows. It resumes paused frames. This works in each version of OpenFlow.
 func TestOfctlMonitors(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("ovs-ofctl"); err != nil {
 		t.Skip("ovs-ofctl is missing: install openvswitch-common")
 	}

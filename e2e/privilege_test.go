@@ -63,6 +63,7 @@ func ownedDir(t *testing.T, l *lab.Lab, host string) string {
 // user. With fewer, weftd refuses the port with a line that names the port and the missing
 // capabilities, and continues.
 func TestPortCapabilities(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	a, b := l.Host("a"), l.Host("b")
 	l.Wire(a, "u0", b, "u0", 1600)

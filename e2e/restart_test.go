@@ -122,6 +122,7 @@ func TestKillEngine(t *testing.T) {
 
 // Ports and flows survive a stop of weftd, and a kill.
 func TestStateSurvivesRestart(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	s.weft.Weft("add-flow", "table=2,priority=7,cookie=0xabc,tcp,nw_dst=10.1.0.0/16,tp_dst=80,actions=drop")
 	reach(t, s.guest, remoteIP)

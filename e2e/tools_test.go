@@ -297,6 +297,7 @@ func metricsOf(t *testing.T, d *lab.Daemon) string {
 
 // weft top and the metrics show the present traffic.
 func TestTop(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
 	s.guest.Spawn("ping", "-i", "0.01", remoteIP)

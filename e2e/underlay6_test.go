@@ -76,6 +76,7 @@ func TestUnderlay6ByFlow(t *testing.T) {
 // If the switch sends no UDP checksum but the peer requires one, nothing arrives. This
 // shows that the tests above can fail.
 func TestUnderlay6ZeroChecksum(t *testing.T) {
+	t.Parallel()
 	s := newSite6(t, []string{fmt.Sprint("vni=", siteVNI), "remote=" + peerIP6, "udp_csum=off"})
 	if p, err := lab.Ping(s.guest, remoteIP, 3); err != nil || p.Received != 0 {
 		t.Errorf("pings without an outer checksum: %+v, %v", p, err)

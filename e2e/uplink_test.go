@@ -60,6 +60,7 @@ func kernelTraffic(t *testing.T, s *site, moment string) {
 
 // When weftd stops, it removes its XDP program and its ports.
 func TestCleanExit(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	reach(t, s.guest, remoteIP)
 	if out := s.host.Run("ip", "-d", "link", "show", "u0"); !strings.Contains(out, "xdp") {
@@ -77,6 +78,7 @@ func TestCleanExit(t *testing.T) {
 
 // A deleted uplink can be added again at once.
 func TestUplinkComesAndGoes(t *testing.T) {
+	t.Parallel()
 	s := newSite(t)
 	for range 3 {
 		reach(t, s.guest, remoteIP)

@@ -16,6 +16,7 @@ import (
 //	172.16.8.8                         172.16.9.9
 //	172.16.1.1 ── 172.16.1.2
 func TestSeveralWays(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	host, peer, guest, remote := l.Host("host"), l.Host("peer"), l.Host("guest"), l.Host("remote")
 	const local, far = "172.16.8.8", "172.16.9.9"
