@@ -18,7 +18,7 @@ const (
 	ActModVLANPCP               // mod_vlan_pcp: sets the VLAN priority to Value; pushes a tag on an untagged frame
 	ActPushVLAN                 // pushes a tag with EtherType Value
 	ActPopVLAN                  // pops the outer tag if there is one
-	ActDecTTL                   // decrements the TTL
+	ActDecTTL                   // decrements the TTL; Text has the ids of controllers, see decttl.go
 	ActGotoTable                // continues in Table
 	ActResubmit                 // resubmit: searches Table (TableAll: the current one) with in_port set to Port
 	ActWriteMetadata            // writes the bits of Value that Mask has to the metadata

@@ -34,7 +34,7 @@
 // package alone, such as the columns of the table of fields and each rule of actions.
 //
 // Actions, each with its parser, its text and its wire format: action.go, actionrow.go (a row
-// of each kind), actionset.go, checklarger.go, conjunction.go, controller.go, ct.go, encap.go, nsh.go,
-// fintimeout.go, learn.go, links.go, packetout.go, queue.go, sample.go, shim.go, stack.go,
-// truncate.go.
+// of each kind), actionset.go, checklarger.go, conjunction.go, controller.go, ct.go, decttl.go,
+// encap.go, fintimeout.go, learn.go, links.go, nsh.go, packetout.go, queue.go, sample.go, shim.go,
+// stack.go, truncate.go.
 package openflow

@@ -75,8 +75,6 @@ func init() {
 		format: func(a *Action, _ Names) string { return fmt.Sprintf("push_vlan:0x%04x", a.Value[1]) }, encode: (*actionEncoder).pushVLAN})
 	addAction(ActPopVLAN, actionRow{words: map[string]actionParse{"strip_vlan": (*actionParser).popVLAN, "pop_vlan": (*actionParser).popVLAN},
 		format: called("strip_vlan"), encode: (*actionEncoder).popVLAN, rank: rankPop})
-	addAction(ActDecTTL, actionRow{words: map[string]actionParse{"dec_ttl": (*actionParser).decTTL}, format: called("dec_ttl"), rank: rankTTL,
-		encode: (*actionEncoder).decTTL, nicira: map[uint16]niciraRow{nxDecTTL: {6, (*actionDecoder).decTTL}, nxDecTTLIDs: {6, (*actionDecoder).decTTL}}})
 	addAction(ActGotoTable, actionRow{words: map[string]actionParse{"goto_table": (*actionParser).gotoTable},
 		format: func(a *Action, _ Names) string { return fmt.Sprintf("goto_table:%d", a.Table) }, encode: (*actionEncoder).gotoTable})
 	resubmit := niciraRow{6, (*actionDecoder).decodeResubmit}
@@ -426,17 +424,6 @@ func modField(id FieldID) func(*actionParser, token) (Action, error) {
 		}
 		return Action{Kind: ActModField, Dst: WholeField(id), Value: v, Mask: mask}, nil
 	}
-}
-
-func (p *actionParser) decTTL(t token) (Action, error) {
-	p.check.lenient(t.text, NeedIP)
-	// The ids in dec_ttl(ID,...) are accepted and ignored: xlate.ttlExpired sends to controllers with id 0.
-	for _, id := range strings.FieldsFunc(t.value, func(r rune) bool { return strings.ContainsRune(separators, r) }) {
-		if _, ok := parseUint(id, 0xffff); !ok {
-			return Action{}, wrong(t.text, "dec_ttl")
-		}
-	}
-	return Action{Kind: ActDecTTL}, nil
 }
 
 func (p *actionParser) gotoTable(t token) (Action, error) {

@@ -50,8 +50,6 @@ const (
 	nxSetTunnel64    = 9
 	nxResubmitTable  = 14
 	nxOutputReg      = 15
-	nxDecTTL         = 18
-	nxDecTTLIDs      = 21
 	nxWriteMetadata  = 22
 	nxSetMPLSTTL     = 25
 	nxSetMPLSLabel   = 30

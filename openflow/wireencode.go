@@ -126,13 +126,6 @@ func (e *actionEncoder) popVLAN(b []byte, _ *Action) []byte {
 	return appendHeader(b, wirePopVLAN)
 }
 
-func (e *actionEncoder) decTTL(b []byte, _ *Action) []byte {
-	if e.v == Version10 {
-		return appendNX(b, nxDecTTL)
-	}
-	return appendHeader(b, wireDecNWTTL)
-}
-
 // group appends the action "group". OpenFlow 1.0 gets Nicira's action, because it has no groups.
 func (e *actionEncoder) group(b []byte, a *Action) []byte {
 	if e.v == Version10 {

@@ -31,11 +31,6 @@ func (d *actionDecoder) regLoad2(_ uint16, b []byte) (Action, error) {
 	return d.setField(&e)
 }
 
-func (d *actionDecoder) decTTL(uint16, []byte) (Action, error) {
-	d.check.lenient("dec_ttl", NeedIP)
-	return Action{Kind: ActDecTTL}, nil
-}
-
 func decodeMetadata(_ *actionDecoder, _ uint16, b []byte) (Action, error) {
 	v, mask := be.Uint64(b[6:]), be.Uint64(b[14:])
 	return Action{Kind: ActWriteMetadata, Value: Value64(v & mask), Mask: Value64(mask)}, nil

@@ -196,13 +196,15 @@ func (t *NoteTable) Shares(visit func(port uint32, u share.Use)) (used int, evic
 	return len(t.byID), t.evicted
 }
 
-// ttlExpired handles a frame whose TTL has expired at dec_ttl, dec_mpls_ttl or dec_nsh_ttl. The frame
-// goes to the controller if the bridge is set to send such frames (Tables.SendExceptions). Otherwise
-// it is dropped.
-func (x *xlate) ttlExpired() {
+// ttlExpired handles a frame whose TTL has expired at action a: dec_ttl, dec_mpls_ttl or dec_nsh_ttl. The
+// frame goes to the controllers that the action names if the bridge is set to send such frames
+// (Tables.SendExceptions). Otherwise it is dropped.
+func (x *xlate) ttlExpired(a *openflow.Action) {
 	x.note("the TTL has expired")
 	if x.p.SendsExpired() {
-		x.controller(&openflow.Controller{MaxLen: openflow.WholeFrame, Reason: "invalid_ttl"})
+		for id := range a.ControllerIDs {
+			x.controller(&openflow.Controller{MaxLen: openflow.WholeFrame, ID: id, Reason: "invalid_ttl"})
+		}
 		return
 	}
 	x.noteDrop(packet.DropTTLExpired)

@@ -29,7 +29,7 @@ func (x *xlate) list(actions []openflow.Action) (next uint8, jump bool) {
 		case openflow.ActGotoTable:
 			return a.Table, true
 		case openflow.ActDecTTL:
-			if !x.decTTL() {
+			if !x.decTTL(a) {
 				return 0, false
 			}
 		case openflow.ActDecMPLSTTL:
@@ -217,7 +217,7 @@ func (x *xlate) set(dst openflow.Subfield, v, mask openflow.Value128) {
 // decTTL decrements the TTL. It returns false if the TTL has expired, which ends the
 // action list. If the highest set bit of the TTL proves that the TTL is high enough,
 // the megaflow matches only this bit.
-func (x *xlate) decTTL() bool {
+func (x *xlate) decTTL(a *openflow.Action) bool {
 	if !openflow.NeedIP.Met(x) {
 		return true
 	}
@@ -235,7 +235,7 @@ func (x *xlate) decTTL() bool {
 		}
 	}
 	if ttl <= 1 {
-		x.ttlExpired()
+		x.ttlExpired(a)
 		return false
 	}
 	if x.keep[flowtable.WIP]&ttlBits != 0 {

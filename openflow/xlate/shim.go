@@ -148,7 +148,7 @@ func (x *xlate) decHeaderTTL(prerequisite openflow.Prereq, id openflow.FieldID) 
 	ttl := openflow.WholeField(id)
 	v := x.read(ttl)
 	if v[1] <= 1 {
-		x.ttlExpired()
+		x.ttlExpired(&openflow.Action{}) // to controllers with id 0
 		return false
 	}
 	x.set(ttl, openflow.Value64(v[1]-1), ttl.Ones())

@@ -224,8 +224,10 @@ func TestExpiredFramesToController(t *testing.T) {
 		{"in_port=1,ip,nw_ttl=1", "drop(ttl-expired)", false},
 		{"in_port=1,ip,nw_ttl=2", "set(eth(src=00:00:00:00:00:09)),dec_ttl,2", true},
 		{"in_port=1,mpls,mpls_ttl=1", "set(eth(src=00:00:00:00:00:09)),controller(max_len=65535)", true},
+		{"in_port=2,ip,nw_ttl=1", "controller(max_len=65535),controller(max_len=65535)", true},
+		{"in_port=2,ip,nw_ttl=1", "drop(ttl-expired)", false},
 	} {
-		p := pipelineOf(t, "ip,actions=mod_dl_src:00:00:00:00:00:09,dec_ttl,2", "mpls,actions=mod_dl_src:00:00:00:00:00:09,dec_mpls_ttl,2")
+		p := pipelineOf(t, "priority=40000,in_port=2,ip,actions=dec_ttl(7,8),2", "ip,actions=mod_dl_src:00:00:00:00:00:09,dec_ttl,2", "mpls,actions=mod_dl_src:00:00:00:00:00:09,dec_mpls_ttl,2")
 		p.SendExceptions(false, c.enabled)
 		k := keyOfText(t, c.frame)
 		if got := openflow.FormatDatapathActions(Translate(p, &k, newEnv()).Actions, nil); got != c.actions {
