@@ -119,8 +119,8 @@ func frontEndAttacks() []*attack {
 			setup: echoPort(), play: giantMemory},
 		{name: "memory-truncated", attacker: "front end", summary: "truncates its memory while frames are copied out of it", message: true,
 			setup: echoPort(), play: attached(vhosttest.Options{}, truncateWhileSending)},
-		{name: "memory-punched", attacker: "front end", summary: "punches holes into its memory without end while frames pass",
-			setup: echoPort(), play: attached(vhosttest.Options{}, punchMemory)},
+		{name: "memory-punched", kills: true, attacker: "front end", summary: "punches holes into its memory without end while frames pass",
+			setup: counting(echoPort()), play: punchMemory, check: hangsEnd},
 		{name: "memory-punched-whole", exclusive: true, kills: true, attacker: "front end",
 			summary: "punches all of a memory file of gigabytes at once: whoever touches it meanwhile waits in the kernel",
 			setup:   counting(echoPort()), play: punchWhole, check: hangsEnd},
@@ -457,15 +457,26 @@ func (g *guest) truncateUnder(size int) error {
 }
 
 // punchMemory punches holes into the memory file where the guest's buffers are, again and again. The
-// switch then reads zeros.
-func punchMemory(g *guest) error {
-	if err := g.echo(); err != nil {
+// switch then reads zeros. A worker that touches a page of a hole waits for the end of the call. On a busy
+// machine the attacker's thread may lose its core within the call. Then the watchdog replaces the engine,
+// and the next engines do not get the port for a while.
+func punchMemory(p *play) error {
+	if n, err := p.hangs(); err != nil || n >= watchdog.HangsForGood {
+		time.Sleep(50 * time.Millisecond) // the port stays out
 		return err
+	}
+	g, err := p.guest(p.socketOf(), vhosttest.Options{Num: 64})
+	if err != nil {
+		return p.unlessHung(err)
+	}
+	defer g.close()
+	if err := g.echo(); err != nil {
+		return p.unlessHung(err)
 	}
 	from := int64(g.Tx[0].SlotAddr(0)-vhosttest.GuestBase) &^ 4095
 	size := int64(g.BufLen * g.Tx[0].Slots())
 	frame := make([]byte, 1400)
-	for !g.play.expired() {
+	for !p.expired() {
 		for range 16 {
 			g.Tx[0].Send(frame)
 		}
@@ -475,6 +486,27 @@ func punchMemory(g *guest) error {
 		}
 	}
 	return nil
+}
+
+// unlessHung returns err, or nil if an engine has hung since the set-up: the switch then holds the port
+// back for a while, which is no fault.
+func (p *play) unlessHung(err error) error {
+	n, showErr := p.hangs()
+	if showErr != nil || n == 0 {
+		return errors.Join(err, showErr)
+	}
+	time.Sleep(50 * time.Millisecond)
+	return nil
+}
+
+// hangs returns how many engines the switch has replaced since the set-up; see counting.
+func (p *play) hangs() (n uint64, err error) {
+	if err = p.answered(); err != nil {
+		return 0, err
+	}
+	show, err := p.site.client.Show()
+	before, _ := p.vars["restarts"].(uint64)
+	return show.Restarts - before, err
 }
 
 // punchedBytes limits the memory of the machine that punchWhole fills. The kernel needs about 300 ms to
@@ -525,12 +557,10 @@ func machineFree() (bytes int64) {
 // hangsEnd fails if more engines have hung than it takes until the switch holds back the attacker's port
 // for good. It notes how many engines were replaced.
 func hangsEnd(p *play) error {
-	show, err := p.site.client.Show()
+	n, err := p.hangs()
 	if err != nil {
 		return err
 	}
-	before, _ := p.vars["restarts"].(uint64)
-	n := show.Restarts - before
 	p.notes = fmt.Sprintf("%d engines replaced", n)
 	if n > watchdog.HangsForGood {
 		return fmt.Errorf("%d engines have hung, the port should be out after %d", n, watchdog.HangsForGood)

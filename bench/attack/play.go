@@ -289,6 +289,9 @@ func (g *guest) echo() error {
 			return errors.New("the attacker's own frame does not come back")
 		}
 		if time.Since(sent) > echoAgain {
+			if !sent.IsZero() && g.disconnected(time.Millisecond) {
+				return errors.New("the switch has closed the attacker's session")
+			}
 			sent = time.Now()
 			g.send(make([]byte, 64))
 			g.Tx[0].Publish()
@@ -299,6 +302,7 @@ func (g *guest) echo() error {
 
 func (g *guest) disconnected(limit time.Duration) bool {
 	_ = g.front.Conn.SetReadDeadline(time.Now().Add(limit))
+	defer func() { _ = g.front.Conn.SetReadDeadline(time.Time{}) }()
 	var b [64]byte
 	for {
 		if _, err := g.front.Conn.Read(b[:]); err != nil {

@@ -276,8 +276,10 @@ func (s *Service) Run(ctx context.Context, setup Setup) {
 			stop()
 			stop = nil
 		}
+		var ticks <-chan time.Time // nil without exporters: an idle switch is not woken
 		if stop != nil {
 			s.look(n%interfaceTicks == 0)
+			ticks = ticker.C
 		}
 		select {
 		case <-ctx.Done():
@@ -288,7 +290,7 @@ func (s *Service) Run(ctx context.Context, setup Setup) {
 			return
 		case <-s.changed:
 			n = -1
-		case <-ticker.C:
+		case <-ticks:
 		}
 	}
 }
