@@ -7,6 +7,7 @@ import (
 
 	"weft/api"
 	"weft/control/change"
+	"weft/control/ofconn"
 	"weft/control/ovsdb"
 	"weft/control/pipeline"
 	"weft/control/ports"
@@ -91,6 +92,10 @@ func (r ruled) Controllers(bridge string) map[string]ovsdb.Controller {
 		list[target] = ovsdb.Controller(state)
 	}
 	return list
+}
+
+func (r ruled) SetCertificates(files *ovsdb.SSL) {
+	r.d.bridges.SetCertificates((*ofconn.Certificates)(files))
 }
 
 func (r ruled) Tables(bridge string) ([]api.Table, error) {

@@ -115,6 +115,9 @@ func TestOVSDBSettings(t *testing.T) {
 	controller = strings.Trim(controller, "[]")
 	r.expect("controller", controller, "status", "state=BACKOFF")
 	r.expect("controller", controller, "status", "connection refused")
+	r.vsctl("set-ssl /no/key.pem /no/cert.pem /no/ca.pem -- set-controller br0 ssl:127.0.0.1:1")
+	controller = strings.Trim(strings.TrimSpace(r.vsctl("get bridge br0 controller")), "[]")
+	r.expect("controller", controller, "status", "open /no/ca.pem: no such file or directory")
 }
 
 // A bridge learns as many addresses as other_config:mac-table-size says, and forwards frames to reserved

@@ -17,6 +17,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"weft/api"
 	"weft/control/access"
@@ -71,6 +72,8 @@ type Bridges struct {
 	changing sync.Mutex
 	running  context.Context // when it ends, the bridges stop serving connections
 	bundles  *ofconn.BundlePool
+	// certificates has the files of SetCertificates, or nil.
+	certificates atomic.Pointer[ofconn.Certificates]
 
 	mu   sync.RWMutex // while mu is held, only the lock of Services is taken
 	list []*Bridge    // sorted by number; the first bridge is at index 0
@@ -79,12 +82,12 @@ type Bridges struct {
 // New makes the first bridge and listens for its OpenFlow connections.
 func New(setup Setup) (*Bridges, error) {
 	bs := &Bridges{setup: setup, bundles: ofconn.NewBundlePool()}
-	listeners, config, err := listen(&bs.setup.OpenFlow, bs.setup.Policy)
+	listeners, err := listen(&bs.setup.OpenFlow, bs.setup.Policy)
 	if err != nil {
 		return nil, err
 	}
 	b := &Bridge{Name: bs.setup.Name, socket: bs.setup.OpenFlow.Socket}
-	bs.complete(b, bs.setup.Pipeline.First(), &connections{OpenFlow: bs.setup.OpenFlow, listeners: listeners, tls: config})
+	bs.complete(b, bs.setup.Pipeline.First(), &connections{OpenFlow: bs.setup.OpenFlow, listeners: listeners})
 	return bs, nil
 }
 

@@ -33,7 +33,6 @@ type OpenFlow struct {
 type connections struct {
 	OpenFlow
 	listeners []net.Listener
-	tls       *tls.Config
 	fresh     bool // the bridge is new, so its tables are empty
 	bare      bool // see ofconn.Following
 }
@@ -45,7 +44,9 @@ func (bs *Bridges) listenFor(s *store.Bridge) (c connections, err error) {
 	if bs.setup.OpenFlow.Socket != "" {
 		c.Socket = filepath.Join(filepath.Dir(bs.setup.OpenFlow.Socket), s.Name+".mgmt")
 	}
-	c.listeners, c.tls, err = listen(&c.OpenFlow, bs.setup.Policy)
+	if err = bs.checkCertificates(s.Controllers); err == nil {
+		c.listeners, err = openListeners(&c.OpenFlow, bs.setup.Policy, nil) // it has no TLS listeners
+	}
 	return c, err
 }
 
@@ -55,7 +56,7 @@ func (bs *Bridges) connect(b *Bridge, c *connections) {
 	setup := ofconn.Setup{
 		Switch: newSwitch(s.Configuration, b.Pipeline, s.Ports, s.Tracking, s.Log),
 		Name:   b.Name, DatapathID: c.DatapathID, Version: buildinfo.Own().String(),
-		Listeners: c.listeners, Following: ofconn.Following{Controllers: c.Controllers, Standalone: c.Standalone, Bare: c.bare, TLS: c.tls},
+		Listeners: c.listeners, Following: ofconn.Following{Controllers: c.Controllers, Standalone: c.Standalone, Bare: c.bare, TLS: bs.loadCertificates},
 		Fresh: c.fresh, Bundles: bs.bundles,
 		Frames: func(enabled, misses, expired bool) { s.Frames.Set(b.Pipeline, enabled, misses, expired) },
 		Role:   func(nc net.Conn) (ofconn.Role, string) { return wireRole(s.Policy, nc) },
@@ -74,19 +75,41 @@ func (bs *Bridges) connect(b *Bridge, c *connections) {
 	b.wire = ofconn.New(setup)
 }
 
-// listen opens the listeners of a bridge, and loads the certificate if a listener or a controller uses
-// TLS.
-func listen(c *OpenFlow, policy *access.Policy) (list []net.Listener, config *tls.Config, err error) {
-	if config, err = loadTLS(slices.Concat(c.Listen, c.Controllers), c.Certs); err != nil {
-		return nil, nil, err
+// checkCertificates returns an error if one of the controllers uses TLS, but there are no certificates. It
+// does not look at files of SetCertificates: they may come later.
+func (bs *Bridges) checkCertificates(controllers []string) error {
+	if bs.certificates.Load() != nil {
+		return nil
 	}
-	list, err = openListeners(c, policy, config)
-	return list, config, err
+	_, err := loadTLS(controllers, bs.setup.OpenFlow.Certs)
+	return err
+}
+
+// listen opens the listeners of the first bridge. It loads the certificates if a listener or a controller
+// uses TLS.
+func listen(c *OpenFlow, policy *access.Policy) ([]net.Listener, error) {
+	config, err := loadTLS(slices.Concat(c.Listen, c.Controllers), c.Certs)
+	if err != nil {
+		return nil, err
+	}
+	return openListeners(c, policy, config)
 }
 
 // LoadCertificates reads the certificates of OpenFlow connections. The connection to an OVSDB server
 // uses the same certificates.
 func (c *OpenFlow) LoadCertificates() (*tls.Config, error) { return ofconn.LoadTLS(c.Certs) }
+
+// SetCertificates replaces the certificates of connections to controllers by those in files. nil stands
+// for the directory of the configuration. Present connections stay.
+func (bs *Bridges) SetCertificates(files *ofconn.Certificates) { bs.certificates.Store(files) }
+
+// loadCertificates reads the certificates for a connection to a controller.
+func (bs *Bridges) loadCertificates() (*tls.Config, error) {
+	if files := bs.certificates.Load(); files != nil {
+		return files.Load()
+	}
+	return bs.setup.OpenFlow.LoadCertificates()
+}
 
 // loadTLS loads the certificate from a directory if one of the targets uses TLS. Otherwise it returns
 // nil.

@@ -88,13 +88,12 @@ func (bs *Bridges) follow(tx *change.Tx, b *Bridge, s *store.Bridge, bare bool) 
 	return nil
 }
 
-// following returns the controllers and the fail mode in s, with the certificate for ssl: targets.
+// following returns the controllers and the fail mode in s.
 func (bs *Bridges) following(s *store.Bridge, bare bool) (f ofconn.Following, err error) {
 	if err := checkControllers(s.FailMode, s.Controllers); err != nil {
 		return f, err
 	}
-	config, err := loadTLS(s.Controllers, bs.setup.OpenFlow.Certs)
-	return ofconn.Following{Controllers: s.Controllers, TLS: config, Standalone: s.FailMode == api.FailStandalone, Bare: bare}, err
+	return ofconn.Following{Controllers: s.Controllers, TLS: bs.loadCertificates, Standalone: s.FailMode == api.FailStandalone, Bare: bare}, bs.checkCertificates(s.Controllers)
 }
 
 // saveControllers saves the settings of a bridge. A first bridge without controllers gets no entry in

@@ -5,12 +5,8 @@ package ofconn
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -32,8 +28,8 @@ const (
 
 type controller struct {
 	service   *Service
-	target    string      // tcp:HOST:PORT or ssl:HOST:PORT
-	config    *tls.Config // of an ssl target
+	target    string                      // tcp:HOST:PORT or ssl:HOST:PORT
+	config    func() (*tls.Config, error) // of an ssl target, see Following.TLS
 	stop      context.CancelFunc
 	connected atomic.Bool     // true from the controller's hello on
 	state     ControllerState // without Connected and Role; guarded by Service.mu
@@ -86,50 +82,19 @@ func Listen(text string, config *tls.Config) (net.Listener, error) {
 	return l, nil
 }
 
-// LoadTLS reads ca.pem, cert.pem and key.pem from a directory. Both ends of a
-// connection need a certificate of this authority.
-func LoadTLS(dir string) (*tls.Config, error) {
-	pem, err := os.ReadFile(filepath.Join(dir, "ca.pem"))
-	if err != nil {
-		return nil, err
-	}
-	pool := x509.NewCertPool()
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s: expected certificates in PEM", filepath.Join(dir, "ca.pem"))
-	}
-	cert, err := tls.LoadX509KeyPair(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", dir, err)
-	}
-	return &tls.Config{
-		Certificates: []tls.Certificate{cert}, RootCAs: pool, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
-		MinVersion: tls.VersionTLS12,
-		// Certificates of controllers seldom name the controller's address.
-		// VerifyConnection therefore checks only the authority, as Open vSwitch does.
-		InsecureSkipVerify: true,
-		VerifyConnection:   func(s tls.ConnectionState) error { return verify(s, pool) },
-	}, nil
-}
-
-func verify(s tls.ConnectionState, pool *x509.CertPool) error {
-	if len(s.PeerCertificates) == 0 {
-		return errors.New("the peer has no certificate")
-	}
-	between := x509.NewCertPool()
-	for _, c := range s.PeerCertificates[1:] {
-		between.AddCert(c)
-	}
-	_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: pool, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}})
-	return err
-}
-
 func (c *controller) run(ctx context.Context) {
-	backoff := minBackoff
+	backoff, logged := minBackoff, ""
 	for ctx.Err() == nil {
 		began := time.Now()
-		if err := c.session(ctx); err != nil && ctx.Err() == nil {
+		err := c.session(ctx)
+		if err == nil {
+			logged = ""
+		} else if ctx.Err() == nil {
 			c.noteState(func(s *ControllerState) { s.Problem = err.Error() })
-			c.service.log.Info("OpenFlow controller", "controller", c.target, "error", err)
+			if logged != err.Error() { // each reason has one line, however often the controller is tried
+				logged = err.Error()
+				c.service.log.Info("OpenFlow controller", "controller", c.target, "error", err)
+			}
 		}
 		if time.Since(began) > maxBackoff {
 			backoff = minBackoff
@@ -147,13 +112,19 @@ func (c *controller) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var config *tls.Config
+	if word == "ssl" {
+		if config, err = c.config(); err != nil {
+			return err
+		}
+	}
 	dialer := net.Dialer{Timeout: dialTimeout}
 	nc, err := dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return err
 	}
 	if word == "ssl" {
-		secure := tls.Client(nc, c.config)
+		secure := tls.Client(nc, config)
 		deadline, cancel := context.WithTimeout(ctx, dialTimeout)
 		err := secure.HandshakeContext(deadline)
 		cancel()

@@ -24,10 +24,11 @@ const (
 
 // Following has the controllers to which the switch connects, and its behaviour without them.
 type Following struct {
-	Controllers []string    // tcp:HOST:PORT and ssl:HOST:PORT
-	TLS         *tls.Config // for ssl
-	Standalone  bool        // while no controller is connected, the switch forwards as a learning switch
-	Bare        bool        // without controllers a standalone switch gets no flow of its own
+	Controllers []string // tcp:HOST:PORT and ssl:HOST:PORT
+	// TLS returns the certificates for ssl. It is called for each connection.
+	TLS        func() (*tls.Config, error)
+	Standalone bool // while no controller is connected, the switch forwards as a learning switch
+	Bare       bool // without controllers a standalone switch gets no flow of its own
 }
 
 // Follow replaces the controllers. Connections to controllers that are in both sets stay.

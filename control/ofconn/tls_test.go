@@ -87,6 +87,67 @@ func (a *authority) config() *tls.Config {
 	return c
 }
 
+// fixed returns a Following.TLS that always returns config.
+func fixed(config *tls.Config) func() (*tls.Config, error) {
+	return func() (*tls.Config, error) { return config, nil }
+}
+
+// With Bootstrap, the first connection stores the controller's authority, and later connections need
+// this authority. Without it, a missing file is an error, as is a controller that sends no authority.
+func TestBootstrap(t *testing.T) {
+	ours, other := newAuthority(t), newAuthority(t)
+	dir := ours.dir()
+	c := Certificates{Key: dir + "/key.pem", Cert: dir + "/cert.pem", CA: dir + "/stored.pem"}
+	connect := func(server *tls.Config) error {
+		t.Helper()
+		config, err := c.Load()
+		if err != nil {
+			return err
+		}
+		l, err := tls.Listen("tcp", "127.0.0.1:0", server)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		go func() {
+			if nc, err := l.Accept(); err == nil {
+				_ = nc.(*tls.Conn).Handshake()
+				nc.Close()
+			}
+		}()
+		nc, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
+		_ = nc.SetDeadline(time.Now().Add(patience))
+		return tls.Client(nc, config).Handshake()
+	}
+	withChain := func(a *authority) *tls.Config {
+		config := a.config()
+		config.VerifyConnection, config.ClientAuth = nil, tls.RequireAnyClientCert
+		config.Certificates[0].Certificate = append(config.Certificates[0].Certificate, a.cert.Raw)
+		return config
+	}
+	for _, step := range []struct {
+		bootstrap bool
+		server    *tls.Config
+		problem   string // "": none
+	}{
+		{false, withChain(ours), "stored.pem: no such file"},
+		{true, ours.config(), "no certificate of its authority"},
+		{true, withChain(ours), "is now in " + c.CA},
+		{true, withChain(ours), ""},
+		{true, withChain(other), "unknown authority"},
+		{false, withChain(ours), ""},
+	} {
+		c.Bootstrap = step.bootstrap
+		if err := connect(step.server); (err == nil) != (step.problem == "") || err != nil && !strings.Contains(err.Error(), step.problem) {
+			t.Errorf("bootstrap %v: %v, want %q", step.bootstrap, err, step.problem)
+		}
+	}
+}
+
 // A pssl listener and an ssl controller talk only to peers that have a certificate of
 // the authority.
 func TestTLS(t *testing.T) {
@@ -101,7 +162,7 @@ func TestTLS(t *testing.T) {
 	}
 	defer controller.Close()
 	r := newRig(t, func(s *Setup) {
-		s.Listeners, s.TLS, s.Controllers = append(s.Listeners, l), ours.config(), []string{"ssl:" + controller.Addr().String()}
+		s.Listeners, s.TLS, s.Controllers = append(s.Listeners, l), fixed(ours.config()), []string{"ssl:" + controller.Addr().String()}
 	})
 	for name, c := range map[string]struct {
 		config *tls.Config

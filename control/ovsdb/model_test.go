@@ -163,6 +163,8 @@ func (f *fakeSwitch) note(words ...any) {
 	f.log = append(f.log, strings.TrimSpace(fmt.Sprintln(words...)))
 }
 
+func (f *fakeSwitch) SetCertificates(*SSL) {}
+
 func (f *fakeSwitch) Bridges() (list []api.Bridge) {
 	for _, name := range slices.Sorted(maps.Keys(f.bridges)) {
 		list = append(list, *f.bridges[name])

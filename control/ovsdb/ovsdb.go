@@ -284,6 +284,7 @@ func (c *Client) work(now time.Time) error {
 		c.changed = false
 		m := wanted(c.rows, c.setup.RunDir)
 		noteIgnored(c.rows, c.warn)
+		c.setup.Switch.SetCertificates(c.rows.ssl())
 		c.reconcile(&m, now)
 		c.noteProblems(&m)
 		c.model = m

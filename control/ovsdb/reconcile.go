@@ -26,6 +26,26 @@ type Switch interface {
 	// Controllers returns the states of a bridge's connections to controllers, by target such as
 	// tcp:192.0.2.1:6653.
 	Controllers(bridge string) map[string]Controller
+	// SetCertificates sets the files for connections to controllers of ssl:. nil: those of the switch's
+	// configuration.
+	SetCertificates(files *SSL)
+}
+
+// SSL has the paths of files in PEM, from the row in table SSL, see ofconn.Certificates.
+type SSL struct {
+	Key, Cert, CA string
+	Bootstrap     bool
+}
+
+// ssl returns the row of table SSL, or nil.
+func (t tables) ssl() *SSL {
+	_, root := t.root()
+	for _, id := range root.refs("ssl") {
+		if r := t["SSL"][id]; r != nil {
+			return &SSL{Key: r.text("private_key"), Cert: r.text("certificate"), CA: r.text("ca_cert"), Bootstrap: r.truth("bootstrap_ca_cert")}
+		}
+	}
+	return nil
 }
 
 // Controller is the state of the connection to a controller, see ofconn.ControllerState.

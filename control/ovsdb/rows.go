@@ -76,7 +76,7 @@ type tables map[string]map[uuid]row
 // monitored has the columns, by table, that the switch reads, or compares before it writes them.
 // The columns statistics are not monitored, because they change all the time.
 var monitored = map[string][]string{
-	"Open_vSwitch": {"bridges", "cur_cfg", "datapath_types", "datapaths", "db_version", "iface_types", "next_cfg", "other_config", "ovs_version"},
+	"Open_vSwitch": {"bridges", "cur_cfg", "datapath_types", "datapaths", "db_version", "iface_types", "next_cfg", "other_config", "ovs_version", "ssl"},
 	"Bridge": {"controller", "datapath_id", "datapath_type", "datapath_version", "fail_mode", "flow_tables", "ipfix", "mcast_snooping_enable", "mirrors", "name", "netflow",
 		"other_config", "ports", "rstp_enable", "sflow", "stp_enable"},
 	"Port": {"bond_active_slave", "bond_downdelay", "bond_mode", "bond_updelay", "cvlans", "interfaces", "lacp", "name", "other_config", "qos", "tag",
@@ -93,6 +93,8 @@ var monitored = map[string][]string{
 	"Mirror":     {"filter", "name", "output_port", "output_vlan", "select_all", "select_dst_port", "select_src_port", "select_vlan", "snaplen"},
 
 	"CT_Timeout_Policy": {"timeouts"},
+
+	"SSL": {"bootstrap_ca_cert", "ca_cert", "certificate", "private_key"},
 
 	"IPFIX": {"cache_active_timeout", "cache_max_flows", "obs_domain_id", "obs_point_id", "other_config", "sampling", "targets", "template_interval"},
 	"sFlow": {"agent", "header", "polling", "sampling", "targets"},

@@ -169,6 +169,18 @@ func TestLearningOutOfRange(t *testing.T) {
 	}
 }
 
+// The database's row of table SSL counts while Open_vSwitch names it.
+func TestSSLRow(t *testing.T) {
+	rows := tables{"Open_vSwitch": {"o": row{}}, "SSL": {"s": row{"private_key": one("k"), "certificate": one("c"), "ca_cert": one("a"), "bootstrap_ca_cert": one(true)}}}
+	if got := rows.ssl(); got != nil {
+		t.Errorf("a row that nothing names: %+v", got)
+	}
+	rows["Open_vSwitch"]["o"]["ssl"] = one(uuid("s"))
+	if got := rows.ssl(); got == nil || *got != (SSL{"k", "c", "a", true}) {
+		t.Errorf("SSL row: %+v", got)
+	}
+}
+
 func TestControllerStatus(t *testing.T) {
 	now := time.Unix(1000, 0)
 	states := map[string]Controller{
