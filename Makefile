@@ -18,7 +18,7 @@ FUZZTIME ?= 20s
 # How many packages are tested at a time.
 ABREAST ?= 6
 
-.PHONY: build install deb release docs demo demo-central test test-long lint vuln unit race e2e nic test-nic bench-nic attack bench benchstat fuzz setup clean
+.PHONY: build install deb release docs demo demo-central test test-long lint vuln arm64 unit race e2e nic test-nic bench-nic attack bench benchstat fuzz setup clean
 
 # Where git refuses, or the source is no clone, COMMIT names the commit.
 COMMIT ?= $(shell git describe --always --dirty --abbrev=12 --exclude '*' 2>/dev/null)
@@ -99,6 +99,11 @@ lint:
 # Known vulnerabilities that the released programs can reach, by hand: the data base is on the network.
 vuln:
 	@scripts/vuln
+
+# Rings, tables and headers as arm64 programs under qemu-user, by hand.
+arm64:
+	@scripts/setup arm64
+	@scripts/arm64
 
 # The fuzz targets run over their corpora here. The slowest packages wait for most of their time (on
 # disks, time-outs and processes), so more of them run at a time than there are processors. scripts/lint
