@@ -9,6 +9,7 @@ import (
 
 	"weft/central/pki"
 	"weft/central/store"
+	"weft/e2e/lab"
 )
 
 // authority is the certificate authority of one test run.
@@ -17,51 +18,37 @@ type authority struct {
 	pool *x509.CertPool
 }
 
-func newAuthority() (*authority, error) {
-	ca, err := pki.NewCA("bench")
-	if err != nil {
-		return nil, err
-	}
-	cert, err := x509.ParseCertificate(ca.DER())
-	if err != nil {
-		return nil, err
-	}
+func newAuthority() *authority {
+	ca := lab.Must(pki.NewCA("bench"))
+	cert := lab.Must(x509.ParseCertificate(ca.DER()))
 	a := &authority{ca: ca, pool: x509.NewCertPool()}
 	a.pool.AddCert(cert)
-	return a, nil
+	return a
 }
 
 // client returns the TLS settings of a gRPC client. It issues a new certificate for this client.
-func (a *authority) client(name string, role pki.Role) (*tls.Config, error) {
+func (a *authority) client(name string, role pki.Role) *tls.Config {
 	key, csr, err := pki.NewKey()
-	if err != nil {
-		return nil, err
-	}
-	der, err := a.ca.Sign(csr, name, role, pki.DefaultLife)
+	lab.Check(err)
+	der := lab.Must(a.ca.Sign(csr, name, role, pki.DefaultLife))
 	return &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}, RootCAs: a.pool,
-		ServerName: pki.CentralName, MinVersion: tls.VersionTLS13}, err
+		ServerName: pki.CentralName, MinVersion: tls.VersionTLS13}
 }
 
 // save issues a certificate for name. It writes the certificate, its key and the CA's certificate into
 // dir, under the file names that weft-central and weftd expect. The certificate of a central also
 // lists its IP addresses.
-func (a *authority) save(dir, name string, role pki.Role, addresses ...string) error {
+func (a *authority) save(dir, name string, role pki.Role, addresses ...string) {
 	key, csr, err := pki.NewKey(addresses...)
-	if err != nil {
-		return err
-	}
-	der, err := a.ca.Sign(csr, name, role, pki.DefaultLife)
-	if err != nil {
-		return err
-	}
-	return pki.FilesIn(dir).Save(der, key, a.ca.DER())
+	lab.Check(err)
+	der := lab.Must(a.ca.Sign(csr, name, role, pki.DefaultLife))
+	lab.Check(pki.FilesIn(dir).Save(der, key, a.ca.DER()))
 }
 
 // saveCentral writes the certificate of a central and the CA's certificate and key into a directory.
-func (a *authority) saveCentral(dir, name, address string) (store.TLSFiles, error) {
+func (a *authority) saveCentral(dir, name, address string) store.TLSFiles {
 	f := pki.FilesIn(dir)
-	if err := a.save(dir, name, pki.Central, address); err != nil {
-		return store.TLSFiles{}, err
-	}
-	return store.TLSFiles{Certificate: f.Certificate, Key: f.Key, CA: filepath.Join(dir, "ca.pem")}, a.ca.Save(dir)
+	a.save(dir, name, pki.Central, address)
+	lab.Check(a.ca.Save(dir))
+	return store.TLSFiles{Certificate: f.Certificate, Key: f.Key, CA: filepath.Join(dir, "ca.pem")}
 }

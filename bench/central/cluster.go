@@ -30,6 +30,7 @@ import (
 	"weft/central/pki"
 	"weft/central/store"
 	"weft/central/wire"
+	"weft/e2e/lab"
 )
 
 // members is the number of centrals in a cluster.
@@ -66,22 +67,14 @@ type node struct {
 }
 
 // startCluster starts the centrals and waits until the etcd of one of them is elected leader.
-func startCluster(ctx context.Context, o *Options, ca *authority) (*cluster, error) {
-	dir, err := filepath.Abs(o.Dir)
-	if err != nil {
-		return nil, err
-	}
+func startCluster(ctx context.Context, o *Options, ca *authority) *cluster {
+	dir := lab.Must(filepath.Abs(o.Dir))
 	c := &cluster{program: o.Central, self: o.Self, dir: dir, ip: o.IP, ca: ca}
 	ports := centralPorts
 	if c.program == "" {
-		if ports, err = freePorts(c.ip, 3*members); err != nil {
-			return nil, err
-		}
+		ports = freePorts(c.ip, 3*members)
 	}
-	config, err := ca.client("driver", pki.Admin)
-	if err != nil {
-		return nil, err
-	}
+	config := ca.client("driver", pki.Admin)
 	at := func(n int) string { return fmt.Sprintf("%s:%d", c.ip, ports[n]) }
 	var all []string
 	for i := range c.nodes {
@@ -97,35 +90,28 @@ func startCluster(ctx context.Context, o *Options, ca *authority) (*cluster, err
 	for i := range c.nodes {
 		n := &c.nodes[i]
 		if c.program != "" {
-			err = c.prepareProgram(n, at(3*i), strings.Join(all, ","))
+			c.prepareProgram(n, at(3*i), strings.Join(all, ","))
 		} else {
-			err = c.prepareMember(n, at(3*i), strings.Join(all, ","))
+			c.prepareMember(n, at(3*i), strings.Join(all, ","))
 		}
-		if err != nil {
-			return nil, err
-		}
-		conn, err := grpc.NewClient(n.address, grpc.WithTransportCredentials(credentials.NewTLS(config)),
-			grpc.WithConnectParams(grpc.ConnectParams{Backoff: quick, MinConnectTimeout: time.Second}))
-		if err != nil {
-			return nil, err
-		}
+		conn := lab.Must(grpc.NewClient(n.address, grpc.WithTransportCredentials(credentials.NewTLS(config)),
+			grpc.WithConnectParams(grpc.ConnectParams{Backoff: quick, MinConnectTimeout: time.Second})))
 		n.admin = wire.NewAdminClient(conn)
 	}
-	for i := range c.nodes {
-		if err := c.start(i); err != nil {
-			c.kill()
-			return nil, err
+	if err := lab.Attempt(func() {
+		for i := range c.nodes {
+			c.start(i)
 		}
-	}
-	_, err = c.leader(ctx)
-	if err != nil {
+		c.leader(ctx)
+	}); err != nil {
 		c.kill()
+		lab.Check(err)
 	}
-	return c, err
+	return c
 }
 
 // prepareMember writes the configuration of a central that calls Serve.
-func (c *cluster) prepareMember(n *node, peer, dir string) (err error) {
+func (c *cluster) prepareMember(n *node, peer, dir string) {
 	n.config = n.data + ".json"
 	m := memberConfig{Listen: n.address, Profile: n.profile}
 	for i := range c.nodes {
@@ -135,24 +121,17 @@ func (c *cluster) prepareMember(n *node, peer, dir string) (err error) {
 	}
 	m.Etcd = store.EmbedConfig{Name: n.name, Dir: filepath.Join(n.data, "etcd"), PeerURL: "https://" + peer, ClientURL: n.etcd,
 		Cluster: dir, Token: "bench"}
-	if m.Etcd.TLS, err = c.ca.saveCentral(n.data, n.name, c.ip); err != nil {
-		return err
-	}
-	data, err := json.Marshal(m)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(n.config, data, 0o600)
+	m.Etcd.TLS = c.ca.saveCentral(n.data, n.name, c.ip)
+	data := lab.Must(json.Marshal(m))
+	lab.Check(os.WriteFile(n.config, data, 0o600))
 }
 
 // prepareProgram writes the settings of a central that runs the program weft-central. The settings
 // list all etcd members from the start, so no central joins the cluster later.
-func (c *cluster) prepareProgram(n *node, peer, dir string) error {
-	if _, err := c.ca.saveCentral(n.data, n.name, c.ip); err != nil {
-		return err
-	}
+func (c *cluster) prepareProgram(n *node, peer, dir string) {
+	c.ca.saveCentral(n.data, n.name, c.ip)
 	settings := fmt.Sprintf("name = %q\naddress = %q\npeer = %q\ncluster = %q\nmetrics = %q\n", n.name, n.address, peer, dir, n.profile)
-	return os.WriteFile(filepath.Join(n.data, "central.toml"), []byte(settings), 0o600)
+	lab.Check(os.WriteFile(filepath.Join(n.data, "central.toml"), []byte(settings), 0o600))
 }
 
 // centralPorts are the TCP ports of centrals that run weft-central. The kernel does not give these
@@ -160,24 +139,18 @@ func (c *cluster) prepareProgram(n *node, peer, dir string) error {
 var centralPorts = []int{7701, 7700, 7702, 7711, 7710, 7712, 7721, 7720, 7722}
 
 // freePorts returns n TCP ports of an address on which no process listens at present.
-func freePorts(ip string, n int) (ports []int, err error) {
+func freePorts(ip string, n int) (ports []int) {
 	for range n {
-		l, err := net.Listen("tcp", ip+":0")
-		if err != nil {
-			return nil, err
-		}
+		l := lab.Must(net.Listen("tcp", ip+":0"))
 		defer l.Close()
 		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
 	}
-	return ports, nil
+	return ports
 }
 
-func (c *cluster) start(i int) error {
+func (c *cluster) start(i int) {
 	n := &c.nodes[i]
-	log, err := os.OpenFile(n.data+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
+	log := lab.Must(os.OpenFile(n.data+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600))
 	defer log.Close()
 	if c.program != "" {
 		n.process = exec.Command(c.program, "run", "--data", n.data)
@@ -186,7 +159,7 @@ func (c *cluster) start(i int) error {
 		n.process.Env = append(os.Environ(), ConfigVariable+"="+n.config)
 	}
 	n.process.Stderr, n.process.Stdout = log, log
-	return bench.StartWithParent(n.process)
+	lab.Check(bench.StartWithParent(n.process))
 }
 
 // ConfigVariable is an environment variable. It has the path of a central's configuration file. A
@@ -223,15 +196,16 @@ func (c *cluster) kill() {
 	}
 }
 
-func (c *cluster) leader(ctx context.Context) (int, error) {
+func (c *cluster) leader(ctx context.Context) int {
 	for end := time.Now().Add(time.Minute); time.Now().Before(end) && ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
 		for i := range c.nodes {
 			if s, err := c.own(ctx, i); err == nil && s.GetLeader() {
-				return i, nil
+				return i
 			}
 		}
 	}
-	return 0, fmt.Errorf("no central leads, see the logs in %s", c.dir)
+	lab.Check(fmt.Errorf("no central leads, see the logs in %s", c.dir))
+	return 0
 }
 
 // own returns the status of one central, as that central itself reports it.
@@ -292,9 +266,8 @@ func (c *cluster) apply(ctx context.Context, r *wire.ChangeRequest, patience tim
 	}
 }
 
-func (c *cluster) sync(ctx context.Context, revision int64) (hosts int, err error) {
-	r, err := c.nodes[c.preferred.Load()].admin.Sync(ctx, &wire.SyncRequest{Revision: revision, WaitHosts: true})
-	return int(r.GetHosts()), err
+func (c *cluster) sync(ctx context.Context, revision int64) (hosts int) {
+	return int(lab.Must(c.nodes[c.preferred.Load()].admin.Sync(ctx, &wire.SyncRequest{Revision: revision, WaitHosts: true})).GetHosts())
 }
 
 func (c *cluster) stored(ctx context.Context) ([]store.Object, error) {

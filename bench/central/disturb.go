@@ -9,6 +9,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"weft/e2e/lab"
 )
 
 func (r *run) newChurn(patience time.Duration) *churn {
@@ -17,7 +19,7 @@ func (r *run) newChurn(patience time.Duration) *churn {
 		random: rand.New(rand.NewPCG(r.Seed, r.random.Uint64()))}
 }
 
-func (r *run) churn() error {
+func (r *run) churn() {
 	c := r.newChurn(10 * time.Second)
 	before := r.cluster.counters()
 	cpu, driver, began := r.cluster.cpu(), CPUOf(os.Getpid()), clock()
@@ -38,7 +40,7 @@ func (r *run) churn() error {
 	r.add("CPU of the centrals", cpu.Seconds()/took, "cores")
 	r.add("CPU of the simulated hosts and the driver", driver.Seconds()/took, "cores")
 	r.memory()
-	return r.settle(c)
+	r.settle(c)
 }
 
 // latencies reports the times that churn has measured. A ping that was not answered while its port
@@ -71,21 +73,19 @@ func (r *run) latencies(c *churn) {
 	r.add("ports not known everywhere before they went", float64(seen.unfinished), "ports")
 }
 
-func (r *run) settle(c *churn) error {
+func (r *run) settle(c *churn) {
 	ctx, cancel := r.step()
 	defer cancel()
 	if len(c.failed) > 0 {
-		return fmt.Errorf("%d writes failed: %w", len(c.failed), c.failed[0])
+		lab.Check(fmt.Errorf("%d writes failed: %w", len(c.failed), c.failed[0]))
 	}
-	if _, err := r.fleet.asExpected(ctx); err != nil {
-		return err
-	}
-	return r.consistent(ctx)
+	r.fleet.asExpected(ctx)
+	r.consistent(ctx)
 }
 
 // leader kills the central whose etcd is the leader. Later it pauses the central of the next leader.
 // Meanwhile churn adds and deletes ports.
-func (r *run) leader() error {
+func (r *run) leader() {
 	c := r.newChurn(time.Second)
 	c.life = max(c.life, leaderLife)
 	churning, cancel := context.WithCancel(r.ctx)
@@ -95,12 +95,11 @@ func (r *run) leader() error {
 		defer close(ended)
 		c.run(churning)
 	}()
-	killed, stopped, err := r.disturb()
+	var killed, stopped time.Duration
+	err := lab.Attempt(func() { killed, stopped = r.disturb() })
 	cancel()
 	<-ended
-	if err != nil {
-		return err
-	}
+	lab.Check(err)
 	first, longest := c.writesAfter(killed)
 	r.seconds("writes back after SIGKILL", first)
 	first, _ = c.writesAfter(stopped)
@@ -111,11 +110,8 @@ func (r *run) leader() error {
 	r.seconds("all hosts know a new port, longest", Quantile(seen.complete, 1))
 	r.add("ports not known everywhere before they went", float64(seen.unfinished), "ports")
 	began := clock()
-	if err := r.settle(c); err != nil {
-		return err
-	}
+	r.settle(c)
 	r.seconds("every host as expected after the last change", clock()-began)
-	return nil
 }
 
 // leaderLife is the shortest lifetime of a port in the scenario leader.
@@ -123,34 +119,25 @@ const leaderLife = 15 * time.Second
 
 const pauseLength = 5 * time.Second
 
-func (r *run) disturb() (killed, stopped time.Duration, err error) {
+func (r *run) disturb() (killed, stopped time.Duration) {
 	ctx, cancel := r.step()
 	defer cancel()
 	time.Sleep(3 * time.Second)
-	i, err := r.cluster.leader(ctx)
-	if err != nil {
-		return 0, 0, err
-	}
+	i := r.cluster.leader(ctx)
 	killed = clock()
 	r.cluster.end(i)
 	time.Sleep(5 * time.Second)
-	if err := r.cluster.start(i); err != nil {
-		return 0, 0, err
-	}
-	if _, err := await(ctx, "the killed central comes back", func() bool {
+	r.cluster.start(i)
+	lab.Must(await(ctx, "the killed central comes back", func() bool {
 		s, err := r.cluster.own(ctx, i)
 		return err == nil && s.GetHealthy()
-	}); err != nil {
-		return 0, 0, err
-	}
+	}))
 	time.Sleep(3 * time.Second)
-	if i, err = r.cluster.leader(ctx); err != nil {
-		return 0, 0, err
-	}
+	i = r.cluster.leader(ctx)
 	stopped = clock()
 	r.cluster.signal(i, syscall.SIGSTOP)
 	time.Sleep(pauseLength)
 	r.cluster.signal(i, syscall.SIGCONT)
 	time.Sleep(3 * time.Second)
-	return killed, stopped, nil
+	return killed, stopped
 }

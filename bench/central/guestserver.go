@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"weft/bench"
+	"weft/e2e/lab"
 )
 
 // The driver calls the process with the guests by net/rpc, over the standard input and output of that
@@ -49,26 +50,15 @@ type stdio struct {
 }
 
 // startGuests starts the process with the guests.
-func startGuests() (*rpc.Client, error) {
-	self, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
+func startGuests() *rpc.Client {
+	self := lab.Must(os.Executable())
 	cmd := exec.Command("nice", append([]string{"-n", guestsNice, self}, os.Args[1:]...)...)
 	cmd.Env = append(os.Environ(), guestsVariable+"=1")
 	cmd.Stderr = os.Stderr
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		return nil, err
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := bench.StartWithParent(cmd); err != nil {
-		return nil, err
-	}
-	return rpc.NewClient(stdio{out, in}), nil
+	in := lab.Must(cmd.StdinPipe())
+	out := lab.Must(cmd.StdoutPipe())
+	lab.Check(bench.StartWithParent(cmd))
+	return rpc.NewClient(stdio{out, in})
 }
 
 func (s *GuestService) guest(r TapRef) (*guest, error) {

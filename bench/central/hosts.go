@@ -19,6 +19,7 @@ import (
 	"weft/central/centraltest"
 	"weft/central/pki"
 	"weft/control/agent"
+	"weft/e2e/lab"
 )
 
 // fleet has all simulated and real hosts, and the state that they should reach.
@@ -82,17 +83,14 @@ func newFleet(m *model, c *cluster, dir string) *fleet {
 	return f
 }
 
-func (f *fleet) start() error {
+func (f *fleet) start() {
 	f.mu.Lock()
 	for _, h := range f.hosts {
 		h.local = f.model.local(h.n)
 	}
 	f.mu.Unlock()
 	for n, h := range f.hosts {
-		config, err := f.ca.client(hostName(n), pki.Host)
-		if err != nil {
-			return err
-		}
+		config := f.ca.client(hostName(n), pki.Host)
 		h.config = agent.Config{Centrals: rotated(f.centrals, n), Credentials: credentials.NewTLS(config),
 			Version: "bench", Log: slog.New(slog.DiscardHandler)}
 		if f.dir != "" {
@@ -100,11 +98,8 @@ func (f *fleet) start() error {
 		}
 	}
 	for _, h := range f.hosts {
-		if err := h.start(); err != nil {
-			return err
-		}
+		h.start()
 	}
-	return nil
 }
 
 func rotated(list []string, n int) []string {
@@ -112,7 +107,7 @@ func rotated(list []string, n int) []string {
 	return append(slices.Clone(list[n:]), list[:n]...)
 }
 
-func (h *host) start() error {
+func (h *host) start() {
 	r := &hostRun{recorder: centraltest.NewRecorder(h.local...), unknown: map[centraltest.AddressKey]int{}}
 	h.lastChange.Store(int64(clock()))
 	r.recorder.OnApply(func(c *agent.Changes) {
@@ -128,9 +123,7 @@ func (h *host) start() error {
 	})
 	r.agent = agent.New(h.config, r.recorder)
 	h.run.Store(r)
-	if err := r.agent.Restore(); err != nil {
-		return err
-	}
+	lab.Check(r.agent.Restore())
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
@@ -141,7 +134,6 @@ func (h *host) start() error {
 		cancel()
 		<-ended
 	}
-	return nil
 }
 
 func (f *fleet) halt() {
@@ -199,10 +191,8 @@ const comparePause = 200 * time.Millisecond
 
 // asExpected waits until every switch has the expected state. It returns the time at which the last
 // switch changed. The model must not change meanwhile.
-func (f *fleet) asExpected(ctx context.Context) (latest time.Duration, err error) {
-	if _, err := await(ctx, "hosts get their addresses", f.counted); err != nil {
-		return 0, err
-	}
+func (f *fleet) asExpected(ctx context.Context) (latest time.Duration) {
+	lab.Must(await(ctx, "hosts get their addresses", f.counted))
 	f.countedCentrals, f.countedDriver = f.cluster.cpu(), CPUOf(os.Getpid())
 	// compared has one value for each host: host.lastChange at the comparison that found no
 	// difference, or -1 before.
@@ -230,10 +220,10 @@ func (f *fleet) asExpected(ctx context.Context) (latest time.Duration, err error
 			}
 		}
 		if different == 0 && !slices.ContainsFunc(f.hosts, func(h *host) bool { return h.lastChange.Load() != compared[h.n] }) {
-			return time.Duration(slices.Max(compared)), nil
+			return time.Duration(slices.Max(compared))
 		}
 		if ctx.Err() != nil {
-			return 0, fmt.Errorf("%d of %d hosts are not as expected: %s: %w", different, len(f.hosts), example, context.Cause(ctx))
+			lab.Check(fmt.Errorf("%d of %d hosts are not as expected: %s: %w", different, len(f.hosts), example, context.Cause(ctx)))
 		}
 		time.Sleep(comparePause)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"weft/central/wire"
+	"weft/e2e/lab"
 )
 
 // TestMain runs the tests. The test binary is also the program of the central processes.
@@ -39,12 +40,12 @@ func testOptions(t *testing.T) Options {
 func TestKillsLoseNothing(t *testing.T) {
 	o := testOptions(t)
 	t.Log("seed", o.Seed)
-	r, err := start(t.Context(), o)
-	if err != nil {
+	var r *run
+	if err := lab.Attempt(func() { r = start(t.Context(), o) }); err != nil {
 		t.Fatal(err)
 	}
 	defer r.end()
-	if err := r.load(); err != nil {
+	if err := lab.Attempt(r.load); err != nil {
 		t.Fatal(err)
 	}
 	length := 20 * time.Second
@@ -60,7 +61,7 @@ func TestKillsLoseNothing(t *testing.T) {
 	done.Go(func() { r.rebootAgents(ctx, t, rand.New(rand.NewPCG(o.Seed, 3))) })
 	r.harm(ctx, t, rand.New(rand.NewPCG(o.Seed, 4)))
 	done.Wait()
-	if err := r.settle(c); err != nil {
+	if err := lab.Attempt(func() { r.settle(c) }); err != nil {
 		for i := range r.cluster.nodes {
 			s, err := r.cluster.status(t.Context(), i)
 			t.Log(i, s, err)
@@ -120,7 +121,7 @@ func (r *run) harm(ctx context.Context, t *testing.T, random *rand.Rand) {
 		}
 		pause(2 * time.Second)
 		for _, i := range victims {
-			if err := r.cluster.start(i); err != nil {
+			if err := lab.Attempt(func() { r.cluster.start(i) }); err != nil {
 				t.Error(err)
 			}
 		}
@@ -171,7 +172,7 @@ func (r *run) rebootAgents(ctx context.Context, t *testing.T, random *rand.Rand)
 		h := r.fleet.hosts[random.IntN(len(r.fleet.hosts))]
 		h.mu.Lock()
 		h.stop()
-		if err := h.start(); err != nil {
+		if err := lab.Attempt(h.start); err != nil {
 			t.Error(err)
 		}
 		h.mu.Unlock()

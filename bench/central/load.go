@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"weft/central/wire"
+	"weft/e2e/lab"
 )
 
 // load measures how long it takes until hosts without any ports have received all of them. The time
 // starts when the hosts begin to connect.
-func (r *run) load() error {
+func (r *run) load() {
 	ctx, cancel := r.step()
 	defer cancel()
 	f := r.fleet
@@ -26,37 +27,27 @@ func (r *run) load() error {
 	for _, h := range f.model.hosts {
 		first.Changes = append(first.Changes, &wire.Change{Change: &wire.Change_SetHost{SetHost: h}})
 	}
-	var err error
-	if r.revision, err = r.cluster.apply(ctx, first, time.Minute); err != nil {
-		return err
-	}
+	r.revision = lab.Must(r.cluster.apply(ctx, first, time.Minute))
 	r.seconds("networks and hosts written", clock()-began)
 	ports := append(f.model.fill(r.Ports, r.random), f.site.ports()...)
 	r.oldMemory, _ = MemoryOf(os.Getpid())
 	cpu, driver := r.cluster.cpu(), CPUOf(os.Getpid())
 	connecting := clock()
-	if err := f.start(); err != nil {
-		return err
-	}
+	f.start()
 	at, err := await(ctx, "agents connect", func() bool { return f.connected() == r.hostCount() })
 	if err != nil {
-		return fmt.Errorf("%w (%d of %d)", err, f.connected(), r.hostCount())
+		lab.Check(fmt.Errorf("%w (%d of %d)", err, f.connected(), r.hostCount()))
 	}
 	r.seconds("all hosts connected", at-connecting)
 	began = clock()
-	if err := r.declare(ctx, ports); err != nil {
-		return err
-	}
+	lab.Check(r.declare(ctx, ports))
 	r.seconds("ports written", clock()-began)
-	last, err := f.asExpected(ctx)
-	if err != nil {
-		return err
-	}
+	last := f.asExpected(ctx)
 	r.seconds("every host as expected", last-connecting)
 	r.seconds("CPU time of the centrals", f.countedCentrals-cpu)
 	r.seconds("CPU time of the simulated hosts", f.countedDriver-driver)
 	r.memory()
-	return r.consistent(ctx)
+	r.consistent(ctx)
 }
 
 func (r *run) declare(ctx context.Context, ports []*placed) (err error) {
@@ -95,11 +86,8 @@ func (r *run) memory() {
 
 // consistent compares the objects in etcd with the model. It returns an error if a write is missing
 // that was acknowledged, or if a port is bound to the wrong host.
-func (r *run) consistent(ctx context.Context) error {
-	objects, err := r.cluster.stored(ctx)
-	if err != nil {
-		return err
-	}
+func (r *run) consistent(ctx context.Context) {
+	objects := lab.Must(r.cluster.stored(ctx))
 	ports, bound := map[string]bool{}, map[string]string{}
 	for _, o := range objects {
 		switch m := o.Message.(type) {
@@ -112,32 +100,31 @@ func (r *run) consistent(ctx context.Context) error {
 	m := r.fleet.model
 	for id, p := range m.ports {
 		if !ports[id] {
-			return fmt.Errorf("port %s was acknowledged and is lost", id)
+			lab.Check(fmt.Errorf("port %s was acknowledged and is lost", id))
 		}
 		if want := m.hosts[p.host].Id; bound[id] != want {
-			return fmt.Errorf("port %s is bound to %q, expected %s", id, bound[id], want)
+			lab.Check(fmt.Errorf("port %s is bound to %q, expected %s", id, bound[id], want))
 		}
 	}
 	for id := range ports {
 		if m.ports[id] == nil {
-			return fmt.Errorf("port %s was deleted and is stored", id)
+			lab.Check(fmt.Errorf("port %s was deleted and is stored", id))
 		}
 	}
 	for id := range bound {
 		if m.ports[id] == nil {
-			return fmt.Errorf("port %s was deleted and is bound", id)
+			lab.Check(fmt.Errorf("port %s was deleted and is bound", id))
 		}
 	}
 	r.fleet.watcher.mu.Lock()
 	defer r.fleet.watcher.mu.Unlock()
 	if w := r.fleet.watcher.wrong; len(w) > 0 {
-		return fmt.Errorf("%d violations: %s", len(w), w[0])
+		lab.Check(fmt.Errorf("%d violations: %s", len(w), w[0]))
 	}
-	return nil
 }
 
 // sync measures how long "weft sync --wait=hosts" takes after a change of one port.
-func (r *run) sync() error {
+func (r *run) sync() {
 	ctx, cancel := r.step()
 	defer cancel()
 	var times []time.Duration
@@ -145,14 +132,10 @@ func (r *run) sync() error {
 		net := r.fleet.model.nets[n%len(r.fleet.model.nets)]
 		p := r.fleet.model.port(net, 0)
 		for _, change := range []*wire.Change{{Change: &wire.Change_SetPort{SetPort: p.Port}}, {Change: &wire.Change_DeletePort{DeletePort: p.Id}}} {
-			revision, err := r.cluster.apply(ctx, &wire.ChangeRequest{Changes: []*wire.Change{change}}, time.Minute)
-			if err != nil {
-				return err
-			}
+			revision := lab.Must(r.cluster.apply(ctx, &wire.ChangeRequest{Changes: []*wire.Change{change}}, time.Minute))
 			began := clock()
-			hosts, err := r.cluster.sync(ctx, revision)
-			if err != nil || hosts != r.hostCount() {
-				return fmt.Errorf("sync has %d of %d hosts: %w", hosts, r.hostCount(), err)
+			if hosts := r.cluster.sync(ctx, revision); hosts != r.hostCount() {
+				lab.Check(fmt.Errorf("sync has %d of %d hosts", hosts, r.hostCount()))
 			}
 			times = append(times, clock()-began)
 			r.revision = revision
@@ -161,5 +144,4 @@ func (r *run) sync() error {
 	slices.Sort(times)
 	r.seconds("sync, median", Quantile(times, 0.5))
 	r.seconds("sync, longest", Quantile(times, 1))
-	return nil
 }

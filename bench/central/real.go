@@ -80,21 +80,22 @@ var errUnreached = errors.New("no answered ping")
 // host pings it. The moving guest stops answering on the old host and at once announces itself on the
 // new one, as if its machine had not paused. The measured time is from the announcement to the first
 // ping that arrives on the new host.
-func (r *run) move() error {
+func (r *run) move() {
 	ctx, cancel := r.step()
 	defer cancel()
 	s := r.fleet.site
 	if s == nil || len(s.hosts) < 3 {
-		return errors.New("needs three real hosts")
+		lab.Check(errors.New("needs three real hosts"))
 	}
 	var times []time.Duration
 	lost := 0
 	for n := range moves {
-		took, missed, err := r.moveOne(ctx, n)
-		if err != nil {
-			return fmt.Errorf("move %d: %w", n, err)
+		var cutOver time.Duration
+		var missed int
+		if err := lab.Attempt(func() { cutOver, missed = r.moveOne(ctx, n) }); err != nil {
+			lab.Check(fmt.Errorf("move %d: %w", n, err))
 		}
-		times = append(times, took)
+		times = append(times, cutOver)
 		lost += missed
 	}
 	slices.Sort(times)
@@ -102,51 +103,33 @@ func (r *run) move() error {
 	r.seconds("cut-over, longest", Quantile(times, 1))
 	r.add("moves", moves, "moves")
 	r.add("lost pings to a moved guest, 1 each 2 ms", float64(lost)/moves, "pings/move")
-	if _, err := r.fleet.asExpected(ctx); err != nil {
-		return err
-	}
-	return r.consistent(ctx)
+	r.fleet.asExpected(ctx)
+	r.consistent(ctx)
 }
 
-func (r *run) moveOne(ctx context.Context, n int) (duration time.Duration, lost int, err error) {
-	defer lab.Caught(&err)
+func (r *run) moveOne(ctx context.Context, n int) (duration time.Duration, lost int) {
 	f, s := r.fleet, r.fleet.site
 	from, to := s.hosts[n%len(s.hosts)], s.hosts[(n+1)%len(s.hosts)]
 	third, k := s.hosts[(n+2)%len(s.hosts)], n%len(s.nets)
 	name := fmt.Sprintf("m%d", n)
-	old, err := from.addTap(name)
-	if err != nil {
-		return 0, 0, err
-	}
-	moved, err := to.addTap(name)
-	if err != nil {
-		return 0, 0, err
-	}
+	old := from.addTap(name)
+	moved := to.addTap(name)
 	f.mu.Lock()
 	p := f.model.port(s.nets[k], from.n)
-	err = errors.Join(old.declare(p), moved.declare(p), moved.call("Silence", moved.ref(), &struct{}{}))
+	err := errors.Join(old.declare(p), moved.declare(p), moved.call("Silence", moved.ref(), &struct{}{}))
 	p.Host = f.model.hosts[from.n].Id
 	f.model.add(p)
 	f.mu.Unlock()
-	if err != nil {
-		return 0, 0, err
-	}
-	if err := r.setAndSync(ctx, p.Port); err != nil {
-		return 0, 0, err
-	}
+	lab.Check(err)
+	r.setAndSync(ctx, p.Port)
 	limit, cancel := context.WithTimeout(ctx, moveLimit)
 	defer cancel()
 	if _, ok := third.steady[k].firstAnswer(limit, p, pingInterval); !ok {
-		return 0, 0, fmt.Errorf("%w from the old host", errUnreached)
+		lab.Check(fmt.Errorf("%w from the old host", errUnreached))
 	}
 	p.MoveTo = f.model.hosts[to.n].Id
-	if err := r.setAndSync(ctx, p.Port); err != nil {
-		return 0, 0, err
-	}
-	id, err := third.steady[k].startPings(p, pingInterval)
-	if err != nil {
-		return 0, 0, err
-	}
+	r.setAndSync(ctx, p.Port)
+	id := third.steady[k].startPings(p, pingInterval)
 	time.Sleep(100 * time.Millisecond)
 	if err = moved.call("Move", MoveArgs{old.ref(), moved.ref(), moveLimit}, &duration); err == nil && duration == 0 {
 		err = fmt.Errorf("%w from the new host", errUnreached)
@@ -162,16 +145,14 @@ func (r *run) moveOne(ctx context.Context, n int) (duration time.Duration, lost 
 	p.host, p.Host, p.MoveTo = to.n, f.model.hosts[to.n].Id, ""
 	f.model.add(p)
 	f.mu.Unlock()
-	return duration, lost, errors.Join(err, from.api.DelPort(name))
+	lab.Check(errors.Join(err, from.api.DelPort(name)))
+	return duration, lost
 }
 
 // setAndSync declares a port and waits until all hosts have applied the declaration.
-func (r *run) setAndSync(ctx context.Context, p *wire.Port) (err error) {
-	r.revision, err = r.cluster.apply(ctx, &wire.ChangeRequest{Changes: []*wire.Change{{Change: &wire.Change_SetPort{SetPort: p}}}}, time.Minute)
-	if err == nil {
-		_, err = r.cluster.sync(ctx, r.revision)
-	}
-	return err
+func (r *run) setAndSync(ctx context.Context, p *wire.Port) {
+	r.revision = lab.Must(r.cluster.apply(ctx, &wire.ChangeRequest{Changes: []*wire.Change{{Change: &wire.Change_SetPort{SetPort: p}}}}, time.Minute))
+	r.cluster.sync(ctx, r.revision)
 }
 
 // offLength is how long all centrals are off in the scenario off, in addition to the time in which the
@@ -181,30 +162,22 @@ const offLength = 10 * time.Second
 // withoutCentrals kills all centrals. Then it restarts the control process of each real host. Finally
 // it starts the centrals again and waits until all hosts have the expected state. Its caller play
 // counts the pings that were lost meanwhile.
-func (r *run) withoutCentrals() error {
+func (r *run) withoutCentrals() {
 	ctx, cancel := r.step()
 	defer cancel()
 	if r.fleet.site == nil {
-		return errors.New("needs real hosts")
+		lab.Check(errors.New("needs real hosts"))
 	}
 	r.cluster.kill()
 	began := clock()
 	time.Sleep(offLength / 2)
-	if err := r.fleet.site.restartControl(ctx); err != nil {
-		return err
-	}
+	lab.Check(r.fleet.site.restartControl(ctx))
 	time.Sleep(offLength / 2)
 	r.seconds("all centrals off for", clock()-began)
 	for i := range r.cluster.nodes {
-		if err := r.cluster.start(i); err != nil {
-			return err
-		}
+		r.cluster.start(i)
 	}
-	if _, err := r.awaitHosts(ctx); err != nil {
-		return err
-	}
-	if _, err := r.fleet.asExpected(ctx); err != nil {
-		return err
-	}
-	return r.consistent(ctx)
+	lab.Must(r.awaitHosts(ctx))
+	r.fleet.asExpected(ctx)
+	r.consistent(ctx)
 }

@@ -7,57 +7,44 @@ import (
 	"fmt"
 	"os"
 	"time"
+
+	"weft/e2e/lab"
 )
 
 // restart measures how long recovery takes after all centrals were killed. The agents first have their
 // saved state and then none.
-func (r *run) restart() error {
+func (r *run) restart() {
 	before := r.fleet.received()
-	if err := r.comeBack("with state", func() error { return nil }); err != nil {
-		return err
-	}
+	r.comeBack("with state", func() {})
 	after := r.fleet.received()
 	r.add("received by a host with state, median", Quantile(after, 0.5)-Quantile(before, 0.5), "B")
 	r.fleet.halt()
 	r.fleet.dir = ""
-	if err := r.comeBack("without state", r.fleet.start); err != nil {
-		return err
-	}
+	r.comeBack("without state", r.fleet.start)
 	r.add("received by a host without state, median", Quantile(r.fleet.received(), 0.5), "B")
 	r.add("received by a host without state, most", Quantile(r.fleet.received(), 1), "B")
-	return nil
 }
 
 // statusPause is the pause between two questions for the number of connected hosts. To answer, a
 // central asks all other centrals, which takes CPU time.
 const statusPause = 50 * time.Millisecond
 
-func (r *run) comeBack(mode string, start func() error) error {
+func (r *run) comeBack(mode string, start func()) {
 	ctx, cancel := r.step()
 	defer cancel()
 	cpu, driver := r.cluster.cpu(), CPUOf(os.Getpid())
 	began := clock()
 	r.cluster.kill()
 	for i := range r.cluster.nodes {
-		if err := r.cluster.start(i); err != nil {
-			return err
-		}
+		r.cluster.start(i)
 	}
-	if err := start(); err != nil {
-		return err
-	}
-	at, err := r.awaitHosts(ctx)
-	if err != nil {
-		return err
-	}
-	last, err := r.fleet.asExpected(ctx)
-	if err != nil {
-		return err
-	}
+	start()
+	at := lab.Must(r.awaitHosts(ctx))
+	last := r.fleet.asExpected(ctx)
 	r.seconds("all hosts are back, "+mode, max(at, last)-began)
 	r.seconds("CPU time of the centrals, "+mode, r.fleet.countedCentrals-cpu)
 	r.seconds("CPU time of the simulated hosts, "+mode, r.fleet.countedDriver-driver)
-	return r.consistent(ctx)
+	r.consistent(ctx)
 }
 
 // awaitHosts waits until all hosts are connected to a central.

@@ -24,6 +24,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"weft/e2e/lab"
 )
 
 // Options are the options of Run.
@@ -89,8 +91,8 @@ func Run(ctx context.Context, o Options) (rows []Row, err error) {
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	r, err := start(ctx, o)
-	if err != nil {
+	var r *run
+	if err := lab.Attempt(func() { r = start(ctx, o) }); err != nil {
 		return nil, err
 	}
 	defer r.end()
@@ -113,16 +115,15 @@ func (r *run) play(scenario string) error {
 	r.phase = scenario
 	defer r.profile(scenario)()
 	var steady []series
-	var err error
 	if scenario != "load" {
-		if steady, err = r.fleet.site.steady(); err != nil {
+		if err := lab.Attempt(func() { steady = r.fleet.site.steady() }); err != nil {
 			return err
 		}
 	}
 	before := r.fleet.site.drops()
-	err = map[string]func() error{"load": r.load, "sync": r.sync, "churn": r.churn, "move": r.move, "leader": r.leader,
-		"restart": r.restart, "off": r.withoutCentrals}[scenario]()
-	err = errors.Join(err, r.endSteady(steady))
+	err := lab.Attempt(map[string]func(){"load": r.load, "sync": r.sync, "churn": r.churn, "move": r.move, "leader": r.leader,
+		"restart": r.restart, "off": r.withoutCentrals}[scenario])
+	err = errors.Join(err, lab.Attempt(func() { r.endSteady(steady) }))
 	if len(steady) > 0 {
 		for reason, n := range r.fleet.site.drops() {
 			if n > before[reason] {
@@ -133,33 +134,27 @@ func (r *run) play(scenario string) error {
 	return err
 }
 
-func start(ctx context.Context, o Options) (*run, error) {
+func start(ctx context.Context, o Options) *run {
 	r := &run{Options: o, ctx: ctx, random: rand.New(rand.NewPCG(o.Seed, 1))}
-	ca, err := newAuthority()
-	if err != nil {
-		return nil, err
-	}
+	ca := newAuthority()
 	files := ""
 	if o.AgentFiles {
 		files = filepath.Join(o.Dir, "agents")
-		if err := os.Mkdir(files, 0o700); err != nil {
-			return nil, err
-		}
+		lab.Check(os.Mkdir(files, 0o700))
 	}
 	step, cancel := r.step()
 	defer cancel()
-	if r.cluster, err = startCluster(step, &o, ca); err != nil {
-		return nil, err
-	}
+	r.cluster = startCluster(step, &o, ca)
 	i := slices.IndexFunc(topologies, func(t topology) bool { return t.name == o.Topology })
 	r.fleet = newFleet(newModel(o.Hosts, o.Real, topologies[i].nets(o.Ports)), r.cluster, files)
 	if o.Real > 0 {
+		var err error
 		if r.fleet.site, err = newSite(&o, r.fleet.model, r.cluster); err != nil {
 			r.end()
-			return nil, err
+			lab.Check(err)
 		}
 	}
-	return r, nil
+	return r
 }
 
 func (r *run) end() {

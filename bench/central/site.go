@@ -89,9 +89,7 @@ func newSite(o *Options, m *model, c *cluster) (s *site, err error) {
 	defer lab.Caught(&err)
 	lab.Binaries = o.Bin
 	s = &site{lab: lab.New(lab.Program{}), dir: o.Dir, nets: m.nets[:min(siteNets, len(m.nets))]}
-	if s.calls, err = startGuests(); err != nil {
-		return s, err
-	}
+	s.calls = startGuests()
 	var centrals []string
 	for i := range c.nodes {
 		centrals = append(centrals, c.nodes[i].address)
@@ -99,26 +97,19 @@ func newSite(o *Options, m *model, c *cluster) (s *site, err error) {
 	for n := m.simulated; n < len(m.hosts); n++ {
 		h := &realHost{n: n, calls: s.calls, guests: s.lab.Host(fmt.Sprint("g", n))}
 		certs := filepath.Join(o.Dir, hostName(n))
-		if err := c.ca.save(certs, hostName(n), pki.Host); err != nil {
-			return s, err
-		}
+		c.ca.save(certs, hostName(n), pki.Host)
 		host := s.wire(n)
 		h.daemon = host.Weftd("--central", strings.Join(rotated(centrals, n), ","), "--central-certs", certs)
 		h.daemon.Weft("add-port", "uplink", "type=af_packet", "dev=u0")
-		if h.api, err = api.NewClient(h.daemon.Socket); err != nil {
-			return s, err
-		}
+		h.api = lab.Must(api.NewClient(h.daemon.Socket))
 		s.hosts = append(s.hosts, h)
 	}
 	s.standalone = s.lab.Host("alone").Weftd()
 	var adding errgroup.Group
 	for _, h := range s.hosts {
-		adding.Go(func() error { return h.addTaps(s, m) })
+		adding.Go(func() error { return lab.Attempt(func() { h.addTaps(s, m) }) })
 	}
-	if err := adding.Wait(); err != nil {
-		return s, err
-	}
-	return s, nil
+	return s, adding.Wait()
 }
 
 // wire adds a namespace for the nth host that runs weftd, and connects it to br0.
@@ -139,44 +130,37 @@ func (s *site) wire(n int) *lab.Host {
 
 // addTaps adds the taps of a host: one for a permanent guest in each network, and sparesPerHost taps for
 // ports that the test adds and deletes later.
-func (h *realHost) addTaps(s *site, m *model) (err error) {
-	defer lab.Caught(&err)
+func (h *realHost) addTaps(s *site, m *model) {
 	var added []*tap
 	for k := range len(s.nets) + sparesPerHost {
-		t, err := h.addTap(fmt.Sprintf("g%d-%d", h.n, k))
-		if err != nil {
-			return err
-		}
-		added = append(added, t)
+		added = append(added, h.addTap(fmt.Sprintf("g%d-%d", h.n, k)))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for k, net := range s.nets {
 		t := added[k]
-		if err := t.declare(m.port(net, h.n)); err != nil {
-			return err
-		}
+		lab.Check(t.declare(m.port(net, h.n)))
 		m.add(t.port)
 		h.steady = append(h.steady, t)
 	}
 	s.spares = append(s.spares, added[len(s.nets):]...)
-	return nil
 }
 
 // addTap adds a tap port to the host's switch and opens its other end.
-func (h *realHost) addTap(name string) (*tap, error) {
+func (h *realHost) addTap(name string) *tap {
 	t := &tap{name: name, dev: fmt.Sprint("t", h.taps), host: h}
 	h.taps++
 	if _, err := h.api.AddPort(name, []string{"type=tap", "dev=" + t.dev, "netns=" + h.guests.NS, fmt.Sprint("mtu=", guestMTU)}); err != nil {
-		return nil, fmt.Errorf("%s: add-port %s: %w", hostName(h.n), name, err)
+		lab.Check(fmt.Errorf("%s: add-port %s: %w", hostName(h.n), name, err))
 	}
-	return t, t.open()
+	lab.Check(t.open())
+	return t
 }
 
 // ports returns the ports of the permanent guests.
 func (s *site) ports() (list []*placed) {
 	if s == nil {
-		return nil
+		return
 	}
 	for _, h := range s.hosts {
 		for _, t := range h.steady {

@@ -53,9 +53,9 @@ func (t *tap) firstAnswer(ctx context.Context, to *placed, interval time.Duratio
 }
 
 // startPings starts a series of pings and returns its identifier.
-func (t *tap) startPings(to *placed, interval time.Duration) (id uint16, err error) {
-	err = t.call("Start", PingArgs{From: t.ref(), To: to.peer(), Interval: interval}, &id)
-	return id, err
+func (t *tap) startPings(to *placed, interval time.Duration) (id uint16) {
+	lab.Check(t.call("Start", PingArgs{From: t.ref(), To: to.peer(), Interval: interval}, &id))
+	return id
 }
 
 // steadyInterval is the interval of the pings between permanent guests.
@@ -69,35 +69,30 @@ type series struct {
 
 // steady starts one series of pings for each real host, from a permanent guest of the host to one of
 // the next host.
-func (s *site) steady() (list []series, err error) {
+func (s *site) steady() (list []series) {
 	if s == nil {
-		return nil, nil
+		return
 	}
 	for i, h := range s.hosts {
 		k := i % len(s.nets)
 		to := s.hosts[(i+1)%len(s.hosts)].steady[k]
-		id, err := h.steady[k].startPings(to.port, steadyInterval)
-		if err != nil {
-			return nil, err
-		}
+		id := h.steady[k].startPings(to.port, steadyInterval)
 		list = append(list, series{id, h.steady[k].name, to.name})
 	}
-	return list, nil
+	return list
 }
 
 // endSteady stops series of pings and adds their counts to the run's rows.
-func (r *run) endSteady(list []series) error {
+func (r *run) endSteady(list []series) {
 	if len(list) == 0 {
-		return nil
+		return
 	}
 	args := EndArgs{Wait: lastAnswers}
 	for _, s := range list {
 		args.IDs = append(args.IDs, s.id)
 	}
 	var tallies []Tally
-	if err := r.fleet.site.calls.Call("GuestService.End", args, &tallies); err != nil {
-		return err
-	}
+	lab.Check(r.fleet.site.calls.Call("GuestService.End", args, &tallies))
 	var sum Tally
 	for i, t := range tallies {
 		if t.Lost > 0 {
@@ -109,7 +104,6 @@ func (r *run) endSteady(list []series) error {
 	r.add("lost pings", float64(sum.Lost), "pings")
 	r.add("pings answered after more than 1 s", float64(sum.Late), "pings")
 	r.seconds("longest round-trip time", sum.Longest)
-	return nil
 }
 
 // drops returns how many frames the real switches and the kernel have dropped, by reason. The reason
