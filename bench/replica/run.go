@@ -34,7 +34,7 @@ type Config struct {
 	Window int
 	// Hold, if not nil, delays the client. When all replicas have answered, the client waits for a
 	// line from Hold before it sends its first request.
-	Hold io.Reader
+	Hold io.Reader `json:"-"`
 }
 
 // Check returns an error that names the first invalid field of the configuration.

@@ -50,7 +50,7 @@ func runChanges(args []string) {
 }
 
 func changeFlows(r *run, sw *weft, length time.Duration) {
-	p := startAs(r, "changes", changeVerb, changeSpec{sw.socket, length})
+	p := startAs(r, "changes", "", changeVerb, changeSpec{sw.socket, length})
 	var report changeReport
 	p.waitForReport(length+20*time.Second, &report)
 	r.note("flows added", "flows/s", report.Rate)

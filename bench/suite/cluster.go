@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"weft/api"
 	"weft/bench/replica"
@@ -24,10 +23,10 @@ import (
 type cluster struct {
 	*run
 	peer    string
-	options []string  // command-line options of each member
-	hosts   [2]string // network namespaces of the hosts
-	guests  [4]string // namespaces of the guests; unused with vhost-user
-	weft    [2]*weft  // the hosts' switches; nil for Linux
+	config  replica.Config // of each member, without what differs between members
+	hosts   [2]string      // network namespaces of the hosts
+	guests  [4]string      // namespaces of the guests; unused with vhost-user
+	weft    [2]*weft       // the hosts' switches; nil for Linux
 	members map[string]*process
 	used    map[string]replica.CPU
 }
@@ -144,21 +143,15 @@ func (c *cluster) frames() (n uint64) {
 	return n
 }
 
-func (c *cluster) startMember(name string, options ...string) *process {
-	guest := replica.Client
-	if name != "client" {
-		guest = int(name[0] - '0')
-	}
-	var addresses []string
+// startMember starts the member that is the given guest.
+func (c *cluster) startMember(guest int) *process {
+	spec := memberSpec{Config: c.config, Held: guest == replica.Client}
+	spec.Member = guest
 	for i := range c.guests {
-		addresses = append(addresses, clusterAddress(i).String())
+		spec.Addresses = append(spec.Addresses, clusterAddress(i))
 	}
-	args := []string{memberVerb, name, strings.Join(addresses, ",")}
-	netns := c.guests[guest]
 	if c.peer == weftPeer {
-		args = append(args, "--vhost", c.socket(guest))
-		netns = ""
+		spec.Port = c.socket(guest)
 	}
-	args = append(append(args, c.options...), options...)
-	return c.startSelf("member-"+name, netns, args...)
+	return startAs(c.run, fmt.Sprint("member-", guest), c.guests[guest], memberVerb, spec)
 }

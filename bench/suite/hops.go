@@ -4,7 +4,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,6 +62,7 @@ const (
 const (
 	hopsGuestIP, hopsPeerIP = "10.0.0.1", "10.0.0.2"
 	hopsPeerMAC             = "02:00:00:00:00:02"
+	hopsPort                = 10_000 // destination port of the datagrams that are no new connections
 	hopsNewFlows            = 20_000 // number of connections that a run opens
 	hopsSingles             = 40     // number of frames that a run sends one by one
 )
@@ -115,24 +115,25 @@ func addressHops(dev, netns string) {
 // scales the stages to it.
 func traceHops(r *run, w *site, sw *weft, guest, flows, variant string) float64 {
 	self := lab.Must(os.Executable())
-	send := func(args ...string) {
-		runCommands(nil, [][]string{netnsCommand(guest, append([]string{self, hopsVerb, "-core", fmt.Sprint(guestCore)}, args...)...)})
+	send := func(spec sendSpec) {
+		spec.Core = guestCore
+		runCommands(nil, [][]string{netnsCommand(guest, self, hopsVerb, taskText(spec))})
 	}
 	if variant != hopsUnknown { // let the switch install the megaflows of both directions
-		send("-count", "20", "-pause", "5ms")
+		send(sendSpec{Count: 20, Port: hopsPort, Pause: 5 * time.Millisecond})
 	}
 	work := func(attempt int) {
 		switch variant {
 		case hopsAlone:
-			send("-count", fmt.Sprint(hopsSingles), "-pause", "2ms")
+			send(sendSpec{Count: hopsSingles, Port: hopsPort, Pause: 2 * time.Millisecond})
 		case hopsNew:
-			send("-count", fmt.Sprint(hopsNewFlows), "-new", "-port", fmt.Sprint(11_000+attempt*hopsNewFlows))
+			send(sendSpec{Count: hopsNewFlows, New: true, Port: hopsPort + 1000 + attempt*hopsNewFlows})
 		case hopsLater:
-			send("-count", fmt.Sprint(10*hopsNewFlows))
+			send(sendSpec{Count: 10 * hopsNewFlows, Port: hopsPort})
 		default:
 			for i := range hopsSingles {
 				sw.do("del-flows", "add-flows "+flows)
-				send("-port", fmt.Sprint(11_000+i))
+				send(sendSpec{Count: 1, Port: hopsPort + 1000 + i})
 			}
 		}
 	}

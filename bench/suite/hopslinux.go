@@ -25,13 +25,11 @@ func linuxHops(r *run, variant string) float64 {
 	})
 	addressHops("vx", w.netns)
 	self := lab.Must(os.Executable())
-	send := []string{self, hopsVerb, "-core", fmt.Sprint(switchCore), "-count", fmt.Sprint(hopsNewFlows)}
+	spec := sendSpec{Core: switchCore, Count: 10 * hopsNewFlows, Port: hopsPort}
 	if variant == hopsNew {
-		send = append(send, "-new")
-	} else {
-		send[len(send)-1] = fmt.Sprint(10 * hopsNewFlows)
+		spec.Count, spec.New = hopsNewFlows, true
 	}
-	timed := netnsCommand(w.netns, send...)
+	timed := netnsCommand(w.netns, self, hopsVerb, taskText(spec))
 	out := lab.Must(command(nil, timed[0], timed[1:]...))
 	m := regexp.MustCompile(`ns a datagram: (\S+)`).FindStringSubmatch(out)
 	if m == nil {

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"flag"
 	"fmt"
 	"net/netip"
 	"time"
@@ -17,27 +16,30 @@ import (
 // hopsVerb is the argument with which this program sends UDP datagrams.
 const hopsVerb = "send-datagrams"
 
+// sendSpec is the task of a process that sends datagrams.
+type sendSpec struct {
+	Core, Count int           // core to run on, number of datagrams
+	Port        int           // destination port; with New, that of the first datagram
+	New         bool          // each datagram has a port of its own, so that each is a new connection
+	Pause       time.Duration // between two datagrams
+}
+
 func sendDatagrams(args []string) {
-	flags := flag.NewFlagSet(hopsVerb, flag.ContinueOnError)
-	core := flags.Int("core", guestCore, "core to run on")
-	count := flags.Int("count", 1, "datagrams")
-	port := flags.Int("port", 10_000, "their destination's port, the first of them with -new")
-	fresh := flags.Bool("new", false, "each to a port of its own, so that each is a new connection")
-	pause := flags.Duration("pause", 0, "between two")
-	lab.Check(flags.Parse(args))
-	lab.Check(cpu.Pin(*core))
+	var spec sendSpec
+	readTask(args, &spec)
+	lab.Check(cpu.Pin(spec.Core))
 	fd := lab.Must(unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0))
-	to := &unix.SockaddrInet4{Addr: netip.MustParseAddr(hopsPeerIP).As4(), Port: *port}
+	to := &unix.SockaddrInet4{Addr: netip.MustParseAddr(hopsPeerIP).As4(), Port: spec.Port}
 	payload := make([]byte, hopsSize)
 	start := time.Now()
-	for i := range *count {
-		if *fresh {
-			to.Port = *port + i
+	for i := range spec.Count {
+		if spec.New {
+			to.Port = spec.Port + i
 		}
 		lab.Check(unix.Sendto(fd, payload, 0, to))
-		if *pause > 0 {
-			time.Sleep(*pause)
+		if spec.Pause > 0 {
+			time.Sleep(spec.Pause)
 		}
 	}
-	fmt.Printf("ns a datagram: %.1f\n", float64(time.Since(start).Nanoseconds())/float64(*count))
+	fmt.Printf("ns a datagram: %.1f\n", float64(time.Since(start).Nanoseconds())/float64(spec.Count))
 }

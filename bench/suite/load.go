@@ -16,9 +16,9 @@ import (
 	"weft/internal/cpu"
 )
 
-// The functions below start processes of guests. Such a process is this program with a special first
-// argument. Its task is JSON in the second argument. It prints its result as JSON in the last line of
-// its output.
+// The functions below start processes of guests and other loads. Such a process is this program with a
+// special first argument. Its task is JSON in the second argument. It prints its result as JSON in the
+// last line of its output.
 
 // startLoad starts a process of guests. The process ends with the run. startLoad does not wait until
 // the switch has attached the guests.
@@ -27,13 +27,17 @@ func startLoad(r *run, verb string, guests int, spec any) *process {
 	for i := range guests {
 		sockets = append(sockets, r.socket(i))
 	}
-	return startAs(r, "guests", verb, spec, sockets...)
+	return startAs(r, "guests", "", verb, spec, sockets...)
 }
 
-func startAs(r *run, name, verb string, spec any, args ...string) *process {
-	text := lab.Must(json.Marshal(spec))
-	return r.startSelf(name, "", append([]string{verb, string(text)}, args...)...)
+// startAs starts this program in the network namespace netns, with a task.
+func startAs(r *run, name, netns, verb string, spec any, args ...string) *process {
+	return r.startSelf(name, netns, append([]string{verb, taskText(spec)}, args...)...)
 }
+
+func taskText(spec any) string { return string(lab.Must(json.Marshal(spec))) }
+
+func readTask(args []string, spec any) { lab.Check(json.Unmarshal([]byte(args[0]), spec)) }
 
 // waitForWord waits until the process prints word.
 func (p *process) waitForWord(word string, limit time.Duration) {
@@ -64,7 +68,7 @@ func someCame(rate float64) {
 // asLoad prepares a process of guests. It decodes the task in args into spec, and pins the calling
 // thread to guestCore. args also has the guests' sockets.
 func asLoad(args []string, spec any) {
-	lab.Check(json.Unmarshal([]byte(args[0]), spec))
+	readTask(args, spec)
 	lab.Check(cpu.Confine([]int{switchCore}))
 	debug.SetGCPercent(-1)
 	runtime.LockOSThread()

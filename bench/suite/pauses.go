@@ -3,7 +3,6 @@
 package main
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
@@ -106,7 +105,7 @@ func measureMachine(r *run, changing bool) float64 {
 		sw.up(r, setup{flows: func(func(int) string, string) []string { return nil }})
 	}
 	length := pausesTime(r)
-	p := startAs(r, "loops", loopVerb, length)
+	p := startAs(r, "loops", "", loopVerb, length)
 	passTime(r, sw, length, changing)
 	var gaps []uint64
 	p.waitForReport(length+20*time.Second, &gaps)
@@ -119,7 +118,7 @@ const loopVerb = "bare-loops"
 
 func runLoops(args []string) {
 	var length time.Duration
-	lab.Check(json.Unmarshal([]byte(args[0]), &length))
+	readTask(args, &length)
 	runtime.GOMAXPROCS(3) // Go threads: two for the loops and one for the goroutine that waits
 	gaps, others := make([]uint64, datapath.GapBuckets), make([]uint64, datapath.GapBuckets)
 	errs := make(chan error, 2)

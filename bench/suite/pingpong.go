@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
-	"strconv"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
@@ -116,30 +115,30 @@ func pong([]string) {
 	}
 }
 
+// pingSpec is the task of the process that measures round trips.
+type pingSpec struct {
+	To     netip.Addr
+	Size   int // length of a datagram in bytes, from 8 to maxDatagram
+	Length time.Duration
+}
+
 // ping sends a datagram, waits for the answer, and sends the next one. In the end it prints the
-// round-trip times. Its arguments are ADDRESS BYTES DURATION.
+// round-trip times.
 func ping(args []string) {
-	if len(args) != 3 {
-		lab.Check(errors.New("expected an address, a number of bytes and a duration"))
-	}
-	to := lab.Must(netip.ParseAddr(args[0]))
-	size, err := strconv.Atoi(args[1])
-	if err != nil || size < 8 || size > maxDatagram {
-		lab.Check(fmt.Errorf("%s bytes: expected 8 to %d", args[1], maxDatagram))
-	}
-	length := lab.Must(time.ParseDuration(args[2]))
+	var spec pingSpec
+	readTask(args, &spec)
 	e := newEndpointSocket()
-	lab.Check(unix.Connect(e.fd, &unix.SockaddrInet4{Port: pingPongPort, Addr: to.As4()}))
+	lab.Check(unix.Connect(e.fd, &unix.SockaddrInet4{Port: pingPongPort, Addr: spec.To.As4()}))
 	const warmUp = 300 * time.Millisecond
 	h := hdrhistogram.New(1, int64(10*time.Second), 3)
 	lost, start := int64(0), time.Now()
 	for number := uint64(1); ; number++ {
 		sent := time.Now()
-		if sent.Sub(start) > warmUp+length {
+		if sent.Sub(start) > warmUp+spec.Length {
 			break
 		}
 		binary.LittleEndian.PutUint64(e.datagram(), number)
-		errno := e.write(size)
+		errno := e.write(spec.Size)
 		for errno == 0 { // skip late answers
 			if _, errno = e.read(); errno == 0 && binary.LittleEndian.Uint64(e.datagram()) == number {
 				break
@@ -167,7 +166,7 @@ func (o *overlayRig) roundTrips(size int) float64 {
 	p := o.startSelf("pong", o.guest(1), pongVerb)
 	length := max(time.Second, o.length)
 	client := netnsCommand(o.guest(0), "timeout", fmt.Sprint((length + 10*time.Second).Seconds()), // a time limit, because a broken path must not delay the other experiments
-		self, pingVerb, overlayAddress(1), strconv.Itoa(size), length.String())
+		self, pingVerb, taskText(pingSpec{netip.MustParseAddr(overlayAddress(1)), size, length}))
 	out, err := command(nil, client[0], client[1:]...)
 	lab.Check(errors.Join(err, p.alive()))
 	var times roundTripTimes

@@ -5,7 +5,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -31,16 +30,17 @@ func replicaFamily() []*experiment {
 	for _, w := range []struct {
 		variant string
 		peers   []string
-		options []string
+		window  int // requests at a time
+		busy    bool
 	}{
-		{"1 at a time", []string{weftPeer, weftTapPeer, linuxPeer}, []string{"--window", "1"}},
-		{"64 at a time", []string{weftPeer, weftTapPeer, linuxPeer}, []string{"--window", "64"}},
-		{"64 at a time, members that never wait", []string{weftPeer, linuxPeer}, []string{"--window", "64", "--busy"}},
+		{"1 at a time", []string{weftPeer, weftTapPeer, linuxPeer}, 1, false},
+		{"64 at a time", []string{weftPeer, weftTapPeer, linuxPeer}, 64, false},
+		{"64 at a time, members that never wait", []string{weftPeer, linuxPeer}, 64, true},
 	} {
 		observed := map[string]bool{}
 		list = append(list, &experiment{name: "replica/" + w.variant, unit: "requests/s", peers: w.peers,
 			measure: func(r *run, peer string) float64 {
-				rate := measureReplicas(r, peer, w.options, !observed[peer])
+				rate := measureReplicas(r, peer, replica.Config{Requests: replicaRequests, Warmup: replicaWarmup, Window: w.window, Busy: w.busy}, !observed[peer])
 				observed[peer] = true
 				return rate
 			}})
@@ -48,8 +48,8 @@ func replicaFamily() []*experiment {
 	return append(list, callExperiments()...)
 }
 
-func measureReplicas(r *run, peer string, options []string, observe bool) float64 {
-	c := &cluster{run: r, peer: peer, options: options}
+func measureReplicas(r *run, peer string, config replica.Config, observe bool) float64 {
+	c := &cluster{run: r, peer: peer, config: config}
 	c.lay()
 	plain := c.agree(c.busy)
 	us := func(v float64) float64 { return v / 1e6 }
@@ -79,9 +79,9 @@ func (c *cluster) agree(observe observer) *replica.Report {
 	c.members = map[string]*process{}
 	defer c.stopMembers()
 	for i := range replica.Replicas {
-		c.members[memberName(i)] = c.startMember(strconv.Itoa(i))
+		c.members[memberName(i)] = c.startMember(i)
 	}
-	client := c.startMember("client", "--hold", "--requests", fmt.Sprint(replicaRequests), "--warmup", fmt.Sprint(replicaWarmup))
+	client := c.startMember(replica.Client)
 	c.members[memberName(replica.Client)] = client
 	done := observe()
 	client.say("begin")

@@ -4,6 +4,7 @@ package main
 
 import (
 	"fmt"
+	"net/netip"
 	"regexp"
 	"strconv"
 	"time"
@@ -69,8 +70,8 @@ func testpmdUplink(w *site, dev, mode string, size int) []string {
 // weftUplink runs one of Weft's workers on an AF_XDP queue of the uplink. It returns the frames per
 // second.
 func weftUplink(r *run, w *site, way string, size, busyPoll int) float64 {
-	p := r.startSelf("weft-uplink", w.netns, driveVerb, "-dev", w.dev, "-way", way, "-size", fmt.Sprint(size),
-		"-local", w.local, "-length", r.length.String(), "-busy-poll", fmt.Sprint(busyPoll))
+	p := startAs(r, "weft-uplink", w.netns, driveVerb, driveSpec{Dev: w.dev, Local: netip.MustParseAddr(w.local), Send: way == "send", Size: size,
+		Length: r.length, BusyPoll: busyPoll})
 	if way == "send" {
 		time.Sleep(warmUp)
 		lab.Check(p.alive())

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"flag"
 	"fmt"
 	"net/netip"
 	"os"
@@ -22,25 +21,28 @@ import (
 // driveVerb is the argument with which this program runs a worker on an uplink.
 const driveVerb = "drive-uplink"
 
+// driveSpec is the task of a worker on an uplink.
+type driveSpec struct {
+	Dev      string
+	Local    netip.Addr    // address of the tunnel endpoint
+	Send     bool          // false: it receives
+	Size     int           // length of a frame in bytes
+	Length   time.Duration // of a measurement of receiving
+	BusyPoll int           // time of busy polling in µs; 0: none
+}
+
 func driveUplink(args []string) {
-	flags := flag.NewFlagSet(driveVerb, flag.ContinueOnError)
-	dev := flags.String("dev", "", "device")
-	way := flags.String("way", "", "send or receive")
-	size := flags.Int("size", 64, "bytes of a frame")
-	local := flags.String("local", "", "address of the tunnel endpoint")
-	length := flags.Duration("length", time.Second, "of a measurement of receiving")
-	busyPoll := flags.Int("busy-poll", 0, "µs of busy polling, 0: none")
-	lab.Check(flags.Parse(args))
-	uplink := lab.Must(xsk.Setup(xsk.Config{Dev: *dev, Queues: 1, BusyPoll: *busyPoll}))
+	var spec driveSpec
+	readTask(args, &spec)
+	uplink := lab.Must(xsk.Setup(xsk.Config{Dev: spec.Dev, Queues: 1, BusyPoll: spec.BusyPoll}))
 	defer uplink.Close()
-	endpoint := lab.Must(netip.ParseAddr(*local))
-	lab.Check(uplink.SetEndpoints([]netip.AddrPort{netip.AddrPortFrom(endpoint, 4789)}))
-	spec := lab.Must(uplink.Spec())
+	lab.Check(uplink.SetEndpoints([]netip.AddrPort{netip.AddrPortFrom(spec.Local, 4789)}))
+	queues := lab.Must(uplink.Spec())
 	var fds []int
 	for _, fd := range uplink.FDs() {
 		fds = append(fds, lab.Must(syscall.Dup(fd)))
 	}
-	device := lab.Must(xsk.Open(spec, fds))
+	device := lab.Must(xsk.Open(queues, fds))
 	defer device.Close()
 	stopped := make(chan os.Signal, 1)
 	signal.Notify(stopped, os.Interrupt, syscall.SIGTERM)
@@ -52,17 +54,17 @@ func driveUplink(args []string) {
 			done <- err
 			return
 		}
-		if *way == "send" {
-			sendAll(device.Tx()[0], *size, &stop)
+		if spec.Send {
+			sendAll(device.Tx()[0], spec.Size, &stop)
 		} else {
 			receiveAll(device.Rx()[0], &stop, &count)
 		}
 		done <- nil
 	}()
-	if *way == "receive" {
+	if !spec.Send {
 		time.Sleep(warmUp)
 		before, from := count.Load(), time.Now()
-		time.Sleep(*length)
+		time.Sleep(spec.Length)
 		fmt.Printf("frames a second: %.0f\n", float64(count.Load()-before)/time.Since(from).Seconds())
 	} else {
 		select {
