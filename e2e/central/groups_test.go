@@ -197,7 +197,7 @@ func (s *site) connect(from, to *lab.FleetGuest) *stream {
 	err := to.Do(func() (err error) { l, err = net.Listen("tcp", to.IP+":80"); return err })
 	if err == nil {
 		defer l.Close()
-		err = from.Do(func() (err error) { c.client, err = net.DialTimeout("tcp", to.IP+":80", settle); return err })
+		err = from.Do(func() (err error) { c.client, err = dialUntil(time.Now().Add(settle), to.IP+":80"); return err })
 	}
 	if err == nil {
 		c.server, err = l.Accept()
@@ -207,6 +207,18 @@ func (s *site) connect(from, to *lab.FleetGuest) *stream {
 	}
 	s.t.Cleanup(func() { c.client.Close(); c.server.Close() })
 	return &c
+}
+
+// dialUntil opens a TCP connection, and repeats failed attempts until "end". A host that has just started
+// drops the ARP requests of its guests until it has a session with a central. After three of them, the
+// guest's kernel gives up.
+func dialUntil(end time.Time, address string) (net.Conn, error) {
+	for ; ; time.Sleep(100 * time.Millisecond) {
+		conn, err := net.DialTimeout("tcp", address, time.Until(end))
+		if err == nil || !time.Now().Before(end) {
+			return conn, err
+		}
+	}
 }
 
 // pass sends a byte from client to server, and waits up to "limit" for its arrival.
