@@ -38,7 +38,7 @@ func centralAttacks() []*attack {
 			setup: centralSetup(longNames), play: askCentral, peak: 512 << 20, exclusive: true},
 		{name: "central-requests", attacker: "stranger", summary: "no certificate: 4 connections of 60 requests of 16 MiB that lack their last byte",
 			setup: centralSetup(unfinishedRequests), play: askCentral, peak: 256 << 20, exclusive: true},
-		{name: "central-idle", attacker: "stranger", summary: "no certificate: 2,100 connections to each address that say nothing, where the central may open 2,000 files",
+		{name: "central-idle", attacker: "stranger", summary: "no certificate: 2,100 connections to both addresses that say nothing, where the central may open 2,000 files",
 			setup: centralSetup(idleEverywhere), play: askCentral, check: etcdServes, peak: 256 << 20, exclusive: true},
 	}
 }
@@ -400,10 +400,11 @@ func (t *target) writeRequests(framer *http2.Framer, writing *sync.Mutex, ended 
 	return err
 }
 
-// idleEverywhere opens connections that send nothing to both addresses of a server.
+// idleEverywhere opens idleAtCentral connections that send nothing, in equal parts to both addresses of a
+// server.
 func idleEverywhere(t *target) error {
-	for _, t := range t.targets {
-		if err := idleStrangers(t); err != nil {
+	for _, at := range t.targets {
+		if err := idleStrangers(at, idleAtCentral/len(t.targets)); err != nil {
 			return err
 		}
 	}
@@ -446,9 +447,9 @@ func (t *target) asksForCertificate() (err error) {
 	return err
 }
 
-// idleStrangers opens connections that send nothing. It replaces connections that the server closes.
-func idleStrangers(t *target) error {
-	for i := range idleAtCentral / 10 {
+// idleStrangers opens connections that send nothing. It replaces those that the server closes.
+func idleStrangers(t *target, connections int) error {
+	for i := range connections / 10 {
 		t.repeat(func() error {
 			open, err := t.dialMany(10*i, 10)
 			if err != nil {

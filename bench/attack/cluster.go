@@ -48,7 +48,7 @@ func clusterSetup(p *play) error {
 	p.vars["members"] = members
 	p.later(f.stop)
 	for _, t := range f.targets {
-		if err := errors.Join(idleStrangers(t), unfinishedRequests(t)); err != nil {
+		if err := errors.Join(idleStrangers(t, idleAtCentral), unfinishedRequests(t)); err != nil {
 			return err
 		}
 		if !t.etcd {
