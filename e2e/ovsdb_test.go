@@ -119,7 +119,7 @@ func TestOVSDB(t *testing.T) {
 		t.Errorf("no queue of t0 in\n%s", text)
 	}
 	r.vsctl("add-port br0 nosuch -- add-port br0 odd -- set interface odd type=gtpu -- add-port br0 alone -- set interface alone type=internal")
-	for name, want := range map[string]string{"nosuch": `no network device`, "odd": "type gtpu: there is none", "alone": "[]"} {
+	for name, want := range map[string]string{"nosuch": "could not open network device nosuch: ", "odd": "type gtpu: there is none", "alone": "[]"} {
 		r.expect("interface", name, "error", want)
 	}
 	if got := r.get("interface", "nosuch", "ofport"); got != "-1" {

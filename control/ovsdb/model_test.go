@@ -273,6 +273,27 @@ func TestTunnelDevices(t *testing.T) {
 	}
 }
 
+// A tunnel whose route leaves through a device without an uplink asks for one, once in retryInterval.
+func TestTunnelLacksUplink(t *testing.T) {
+	c := New(Setup{})
+	present := map[string]*api.Port{"gre0": {Type: "gre", Remotes: []api.Remote{{State: "up", Device: "br-ex"}}}}
+	now := time.Unix(1000, 0)
+	for _, want := range []bool{true, false} {
+		if got := c.lacksUplink(present, now); got != want {
+			t.Errorf("without an uplink: %t, expected %t", got, want)
+		}
+	}
+	now = now.Add(retryInterval)
+	present["uplink-br-ex"] = &api.Port{Type: "uplink", Options: map[string]string{"dev": "br-ex"}}
+	if c.lacksUplink(present, now) {
+		t.Error("the device has an uplink")
+	}
+	delete(present, "uplink-br-ex")
+	if !c.lacksUplink(present, now) {
+		t.Error("no second attempt")
+	}
+}
+
 // The switch agrees with the model after one pass, and a second pass changes nothing. A port that fails
 // does not keep the others from being added, and is not tried again at every change.
 func TestReconcile(t *testing.T) {

@@ -100,11 +100,15 @@ type Client struct {
 	statsWritten   time.Time
 	tooMuch        atomic.Uint64 // number of sessions that ended with errTooMuch
 	routesRead     time.Time     // when the routes of the tunnels were last queried
+	// uplinkAsked has the time when a tunnel's remote lacked an uplink, by the device that its route
+	// leaves through.
+	uplinkAsked map[string]time.Time
 }
 
 // New returns a client. Run starts it.
 func New(s Setup) *Client {
-	return &Client{setup: s, log: s.Log, kernel: Kernel{}, failed: map[string]*failure{}, limited: map[uint16]bool{}, warned: map[string]string{}}
+	return &Client{setup: s, log: s.Log, kernel: Kernel{}, failed: map[string]*failure{}, limited: map[uint16]bool{}, warned: map[string]string{},
+		uplinkAsked: map[string]time.Time{}}
 }
 
 // LimitRows emits the row of `weft show limits` about the memory for the database's rows.
@@ -156,6 +160,9 @@ func (c *Client) follow(ctx context.Context) (err error) {
 	for {
 		if err := c.work(time.Now()); err != nil {
 			return err
+		}
+		if c.changed && c.ready() { // the write-back has found more to do
+			continue
 		}
 		select {
 		case <-c.session.arrived:
@@ -276,8 +283,7 @@ func (c *Client) takeNotifications() error {
 // work changes the switch until it agrees with the rows, if the rows have changed or a failed port is
 // due for another attempt. It then writes the switch's state back.
 func (c *Client) work(now time.Time) error {
-	_, root := c.rows.root()
-	if !c.locked || root == nil { // before ovs-vsctl init, the database asks for nothing
+	if !c.ready() {
 		return nil
 	}
 	if c.changed || c.due(now) {
@@ -295,6 +301,13 @@ func (c *Client) work(now time.Time) error {
 		c.unset = !c.agreeSettings(&w)
 	}
 	return c.writeBack(now)
+}
+
+// ready reports whether the switch follows the rows: it has the lock, and the database asks for something,
+// as it does after ovs-vsctl init.
+func (c *Client) ready() bool {
+	_, root := c.rows.root()
+	return c.locked && root != nil
 }
 
 // due reports whether it is time to try a failed port again, or to query the routes of tunnels again. A

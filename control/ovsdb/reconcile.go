@@ -3,6 +3,7 @@
 package ovsdb
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -267,6 +268,28 @@ func (c *Client) reconcileUplinks(ports PortChanges, m *model, present map[strin
 	}
 }
 
+// lacksUplink reports whether the route to a remote of a tunnel leaves through a device that has no uplink
+// yet, for example because the address of the device is new. It reports each device once in
+// retryInterval, because some devices cannot be uplinks.
+func (c *Client) lacksUplink(present map[string]*api.Port, now time.Time) (lacks bool) {
+	taken := map[string]bool{}
+	for _, p := range present {
+		if isUplink(p) {
+			taken[p.Options["dev"]] = true
+		}
+	}
+	for _, p := range present {
+		for i := range p.Remotes {
+			dev := p.Remotes[i].Device
+			if dev == "" || taken[dev] || now.Sub(c.uplinkAsked[dev]) < retryInterval {
+				continue
+			}
+			c.uplinkAsked[dev], lacks = now, true
+		}
+	}
+	return lacks
+}
+
 // reconcilePorts adds and changes ports. presentPorts has the ports of the switch. reconcilePorts stores
 // the result of each port in "results", except for failed ports whose next attempt is not due.
 func (c *Client) reconcilePorts(ports PortChanges, desired map[string]*port, presentPorts map[string]*api.Port, results map[*port]error, now time.Time) {
@@ -311,10 +334,13 @@ func (c *Client) reconcilePorts(ports PortChanges, desired map[string]*port, pre
 // device.
 func (c *Client) finishPort(d *port, err error, now time.Time) {
 	if err != nil {
+		_, there := c.kernel.devices()[d.name]
+		if !there && option(d.words, "type") == "device" { // scripts and tests search for ovs-vswitchd's words
+			err = fmt.Errorf("could not open network device %s: %w", d.name, err)
+		}
 		if f := c.failed[d.name]; f == nil || f.reason != err.Error() {
 			c.log.Warn("a row cannot be done", "interface", d.name, "error", err)
 		}
-		_, there := c.kernel.devices()[d.name]
 		c.failed[d.name] = &failure{words: d.words, reason: err.Error(), tried: now, device: there}
 		return
 	}

@@ -57,7 +57,9 @@ func (c *Client) writeBack(now time.Time) error {
 		c.statsWritten = now
 	}
 	c.writeBridges(t, now, withStatistics)
-	c.writeInterfaces(t, withStatistics)
+	present := c.portsByName()
+	c.writeInterfaces(t, present, withStatistics)
+	c.changed = c.changed || c.lacksUplink(present, now)
 	return c.commit(t.ops)
 }
 
@@ -135,8 +137,8 @@ func controllerStatus(target string, states map[string]Controller, problem strin
 	return state, status
 }
 
-func (c *Client) writeInterfaces(t *transaction, withStatistics bool) {
-	present, devices := c.portsByName(), c.kernel.devices()
+func (c *Client) writeInterfaces(t *transaction, present map[string]*api.Port, withStatistics bool) {
+	devices := c.kernel.devices()
 	for i := range c.model.ports {
 		d := &c.model.ports[i]
 		if d.table == "Port" {
