@@ -294,6 +294,15 @@ func TestTunnelLacksUplink(t *testing.T) {
 	}
 }
 
+// linux-noop asks for nothing, so the log says nothing about it.
+func TestIgnoredQoS(t *testing.T) {
+	var subjects []string
+	noteIgnored(tables{"QoS": {"a": {"type": one("linux-noop")}, "b": {"type": one("linux-sfq")}}}, func(subject, _ string) { subjects = append(subjects, subject) })
+	if !slices.Equal(subjects, []string{"qos linux-sfq"}) {
+		t.Errorf("warnings of %q", subjects)
+	}
+}
+
 // The switch agrees with the model after one pass, and a second pass changes nothing. A port that fails
 // does not keep the others from being added, and is not tried again at every change.
 func TestReconcile(t *testing.T) {

@@ -345,7 +345,9 @@ func (c *Client) noteProblems(m *model) {
 // noteIgnored calls the function warn for each column that is set but has no effect in this switch.
 func noteIgnored(t tables, warn func(subject, reason string)) {
 	for _, r := range t["QoS"] {
-		if kind := r.text("type"); kind != "linux-htb" {
+		if kind := r.text("type"); kind == "linux-noop" {
+			continue // asks for nothing; OVN writes such rows
+		} else if kind != "linux-htb" {
 			warn("qos "+kind, "there is no such type, the row has no effect; expected linux-htb")
 		} else if r.get("other_config", "max-rate") != "" {
 			warn("qos max-rate", "a port has no rate of its own, other_config:max-rate has no effect; expected max-rate of queues")
