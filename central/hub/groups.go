@@ -69,6 +69,10 @@ func (p *port) declaredGroups() (list []*wire.Group) {
 	return list
 }
 
+// enforces reports whether the host obeys the rules of the port's groups. Hosts of 0.3.0 ignore groups, so
+// the port's guest would be open to all.
+func (s *session) enforces(p *port) bool { return s.groups || len(p.groups) == 0 }
+
 func (p *port) groupIDs() (ids [][]byte) {
 	for _, g := range p.groups {
 		ids = append(ids, []byte(g.id))

@@ -7,6 +7,7 @@ import (
 
 	"weft/central/store"
 	"weft/central/wire"
+	"weft/internal/waitfor"
 )
 
 func groupObject(id string, protocols ...uint32) store.Object {
@@ -45,4 +46,30 @@ func TestRulesReachHostsOfTheGroup(t *testing.T) {
 	r.settled()
 	r.memory.Put(inGroups(portObject(2, "n1", "")), store.Object{Kind: store.KindGroup, ID: "web"})
 	r.settled()
+}
+
+// A host of 0.3.0 ignores groups, so it gets no port with groups, and loses a port that joins one. An
+// upgraded host gets the port.
+func TestNoGroupsForHostsOfPreviousVersion(t *testing.T) {
+	r := newRig(t)
+	r.stop()
+	r.codec = newPreviousCodec(t)
+	r.start()
+	r.net("n1", 100, false)
+	r.memory.Put(groupObject("web", 6), inGroups(portObject(1, "n1", ""), "web"), portObject(2, "n1", ""))
+	one := r.host(1, locals("port1", "port2")...)
+	here := func(port uint64) bool { return one.recorder.Here(100, 0x020000000000+port) }
+	waitfor.True(t, "host 1 has the port without groups, and the other is refused", func() bool { return here(2) && r.hub.Stats().Refused > 0 })
+	if here(1) {
+		t.Fatal("host 1 has the port with groups")
+	}
+	r.memory.Put(portObject(1, "n1", ""), inGroups(portObject(2, "n1", ""), "web"))
+	waitfor.True(t, "host 1 has the port that left its groups, and lost the one that joined", func() bool { return here(1) && !here(2) })
+	r.stop()
+	r.codec = nil
+	r.start()
+	r.settled()
+	if !here(1) || !here(2) {
+		t.Errorf("after the upgrade: port 1 is on host 1: %t, port 2: %t", here(1), here(2))
+	}
 }

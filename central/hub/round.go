@@ -301,7 +301,7 @@ func (h *Hub) boundWithout(p *port) *session {
 // if allowed. If nobody has bound the port yet, the declaration is sent with the
 // binding, some milliseconds later, or with the session's next batch.
 func (h *Hub) updateOwn(s *session, p *port) {
-	if !s.attached(p) || p.net == nil || p.net.declared == nil || !p.bindable(s.host) && !h.movedAway(s, p) {
+	if !s.attached(p) || p.net == nil || p.net.declared == nil || !s.enforces(p) || !p.bindable(s.host) && !h.movedAway(s, p) {
 		if p.owners.contains(s) {
 			p.owners.remove(s)
 			s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Port{Port: &wire.PortUpdate{Removed: []string{p.id}}}}))

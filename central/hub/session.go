@@ -54,6 +54,7 @@ type session struct {
 	host    string // id
 	name    string
 	version string
+	groups  bool // the host obeys the rules of groups
 	// names or ids of the host's ports; the value is true if the host has seen a frame
 	// of the port
 	keys      map[string]bool
@@ -155,7 +156,7 @@ func (h *Hub) open(name string, hello *wire.Hello) (*session, error) {
 	if len(hello.GetPorts()) > maxPorts {
 		return nil, status.Errorf(codes.ResourceExhausted, "%d ports: expected at most %d", len(hello.GetPorts()), maxPorts)
 	}
-	s := &session{host: known.declared.GetId(), name: name, version: cut(hello.GetVersion(), maxVersion), keys: map[string]bool{},
+	s := &session{host: known.declared.GetId(), name: name, version: cut(hello.GetVersion(), maxVersion), groups: hello.GetGroups(), keys: map[string]bool{},
 		own: map[*port]ownPort{}, nets: map[*network]int{}, known: map[string]uint64{}, interests: map[*port]struct{}{},
 		interest: map[want]struct{}{}, moved: map[*port]time.Time{}, wake: make(chan struct{}, 1), hub: h,
 		number: h.opened, fed: h.tick}
@@ -411,7 +412,9 @@ func (h *Hub) refuse(s *session, port string, reason string) {
 // sayRefused tells a host why one of its ports cannot be bound to this host.
 func (h *Hub) sayRefused(s *session, p *port) {
 	reason := fmt.Sprintf("port %s: its network is not declared", p.declared.GetName())
-	if !p.bindable(s.host) {
+	if !s.enforces(p) {
+		reason = fmt.Sprintf("port %s has groups, and weftd %s of this host does not know groups: upgrade weftd, or weft port set %s groups=", p.declared.GetName(), s.version, p.declared.GetName())
+	} else if !p.bindable(s.host) {
 		where := p.declared.GetHost()
 		if where == "" {
 			where = p.bind.GetHost()

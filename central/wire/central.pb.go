@@ -1361,8 +1361,11 @@ type Hello struct {
 	Version string                 `protobuf:"bytes,1,opt,name=version,proto3" json:"version,omitempty"`
 	// known has a digest of each network that the host kept, see Digest. The hub sends
 	// the networks again whose digest differs.
-	Known         []*NetDigest `protobuf:"bytes,2,rep,name=known,proto3" json:"known,omitempty"`
-	Ports         []string     `protobuf:"bytes,3,rep,name=ports,proto3" json:"ports,omitempty"` // names or ids of the switch's ports that may be declared
+	Known []*NetDigest `protobuf:"bytes,2,rep,name=known,proto3" json:"known,omitempty"`
+	Ports []string     `protobuf:"bytes,3,rep,name=ports,proto3" json:"ports,omitempty"` // names or ids of the switch's ports that may be declared
+	// groups is true if the host obeys the rules of groups. 0.3.0 does not know them, so a hub gives no port
+	// with groups to a host without this field.
+	Groups        bool `protobuf:"varint,4,opt,name=groups,proto3" json:"groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1416,6 +1419,13 @@ func (x *Hello) GetPorts() []string {
 		return x.Ports
 	}
 	return nil
+}
+
+func (x *Hello) GetGroups() bool {
+	if x != nil {
+		return x.Groups
+	}
+	return false
 }
 
 type NetDigest struct {
@@ -4543,11 +4553,12 @@ const file_central_proto_rawDesc = "" +
 	"\aapplied\x18\x04 \x01(\v2\x18.weft.central.v1.AppliedH\x00R\aapplied\x127\n" +
 	"\bquestion\x18\x05 \x01(\v2\x19.weft.central.v1.QuestionH\x00R\bquestion\x12+\n" +
 	"\x04pull\x18\x06 \x01(\v2\x15.weft.central.v1.PullH\x00R\x04pullB\t\n" +
-	"\amessage\"i\n" +
+	"\amessage\"\x81\x01\n" +
 	"\x05Hello\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\tR\aversion\x120\n" +
 	"\x05known\x18\x02 \x03(\v2\x1a.weft.central.v1.NetDigestR\x05known\x12\x14\n" +
-	"\x05ports\x18\x03 \x03(\tR\x05ports\"5\n" +
+	"\x05ports\x18\x03 \x03(\tR\x05ports\x12\x16\n" +
+	"\x06groups\x18\x04 \x01(\bR\x06groups\"5\n" +
 	"\tNetDigest\x12\x10\n" +
 	"\x03net\x18\x01 \x01(\tR\x03net\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\x06R\x06digest\"0\n" +

@@ -4,6 +4,7 @@ package agent
 
 import (
 	"net/netip"
+	"slices"
 
 	"weft/central/wire"
 )
@@ -31,12 +32,18 @@ type GroupRule struct {
 // PortRange is the ports from First to Last.
 type PortRange struct{ First, Last uint16 }
 
-func groupsOf(list []*wire.Group) []Group {
+// groupsOf returns the groups with these ids, in their order, with the rules that list has for them. A group
+// that is not in list has no rules, so it allows nothing: a central of 0.3.0 sends the ids of a port's
+// groups, but no rules.
+func groupsOf(ids []string, list []*wire.Group) []Group {
 	var groups []Group
-	for _, g := range list {
-		group := Group{ID: g.GetId(), Name: g.GetName()}
-		for _, r := range g.GetRules() {
-			group.Rules = append(group.Rules, groupRuleOf(r))
+	for _, id := range ids {
+		group := Group{ID: id}
+		if i := slices.IndexFunc(list, func(g *wire.Group) bool { return g.GetId() == id }); i >= 0 {
+			group.Name = list[i].GetName()
+			for _, r := range list[i].GetRules() {
+				group.Rules = append(group.Rules, groupRuleOf(r))
+			}
 		}
 		groups = append(groups, group)
 	}

@@ -95,7 +95,7 @@ func (a *Agent) begin(address string) chan *wire.FromHost {
 		a.attached[key] = true
 	}
 	a.send(&wire.FromHost{Message: &wire.FromHost_Hello{Hello: &wire.Hello{Version: a.config.Version,
-		Known: a.state.digests(), Ports: keys}}})
+		Known: a.state.digests(), Ports: keys, Groups: true}}})
 	for id, l := range a.state.ports {
 		p := l.declared.GetPort()
 		switch {

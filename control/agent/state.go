@@ -260,7 +260,7 @@ func (s *state) attach(l *localPort, b *batch) {
 		return
 	}
 	b.ports = append(b.ports, Port{Name: l.name, VNI: n.vni(), MAC: wire.MACNumber(port.GetMac()), IPs: addrsOf(port.GetAddresses()),
-		Unchecked: port.GetUnchecked(), Guest: guestName(port), Services: n.services, Groups: groupsOf(l.declared.GetGroups())})
+		Unchecked: port.GetUnchecked(), Guest: guestName(port), Services: n.services, Groups: groupsOf(port.GetGroups(), l.declared.GetGroups())})
 	if p, known := n.places[port.GetId()]; known && p.host == s.host {
 		s.program(n, port.GetId(), &p, b)
 	}
