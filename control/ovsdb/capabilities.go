@@ -30,8 +30,8 @@ var capabilities = map[string]string{
 	"ct_orig_tuple6":       "true",
 	"ct_state":             "true",
 	"ct_state_nat":         "true",
-	"ct_timeout":           "true",  // rows of CT_Timeout_Policy set the timeouts of a zone
-	"ct_zero_snat":         "false", // nat(src) with an all-zero address does not search for port conflicts
+	"ct_timeout":           "true", // rows of CT_Timeout_Policy set the timeouts of a zone
+	"ct_zero_snat":         "true", // conntrack/nat.go changes the port if the reply tuple is in use
 	"ct_zone":              "true",
 	"explicit_drop_action": "true",  // a megaflow without actions drops and counts
 	"lb_output_action":     "false", // each connection through a bond with balance-tcp has a megaflow instead

@@ -23,6 +23,7 @@ func TestCapabilities(t *testing.T) {
 		"ct_orig_tuple6":       "ct_state=+trk+est,tcp6,ct_ipv6_src=::1,ct_tp_dst=1,actions=drop",
 		"ct_state":             "ct_state=+trk+est,ip,actions=drop",
 		"ct_state_nat":         "ct_state=+trk+snat,ip,actions=ct(nat)",
+		"ct_zero_snat":         "ip,actions=ct(commit,nat(src=0.0.0.0)),ct(commit,nat(src=::))",
 		"ct_zone":              "ip,actions=ct(zone=5,table=1)",
 		"explicit_drop_action": "actions=drop",
 		"lb_output_action":     "actions=lb_output(1)",
@@ -33,7 +34,7 @@ func TestCapabilities(t *testing.T) {
 		"trunc":                "actions=output(port=1,max_len=100)",
 	}
 	// No flow shows the capabilities in "inside", which are properties of the engine.
-	inside := []string{"add_mpls", "ct_timeout", "ct_zero_snat", "max_hash_alg", "max_vlan_headers", "sample_nesting", "ufid"}
+	inside := []string{"add_mpls", "ct_timeout", "max_hash_alg", "max_vlan_headers", "sample_nesting", "ufid"}
 	for _, name := range slices.Sorted(maps.Keys(capabilities)) {
 		flow, shown := flows[name]
 		if !shown {
