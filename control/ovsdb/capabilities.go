@@ -22,8 +22,10 @@ var datapathTypes = []string{"netdev", "system"}
 var capabilities = map[string]string{
 	"add_mpls":             "true",  // encap(mpls) below and above Ethernet, openflow/xlate/encap.go
 	"check_pkt_len":        "true",  // openflow/checklarger.go
+	"clone":                "true",  // openflow/xlate restores the frame after the actions in clone
 	"ct_clear":             "true",  // openflow/xlate clears the state in the translation
 	"ct_eventmask":         "false", // weft monitor shows events of connections, without masks
+	"ct_flush":             "true",  // NXT_CT_FLUSH, openflow/ofp/ctflush.go
 	"ct_label":             "true",  // conntrack's entries have 128 bits of label
 	"ct_mark":              "true",
 	"ct_orig_tuple":        "true",

@@ -15,6 +15,7 @@ import (
 func TestCapabilities(t *testing.T) {
 	flows := map[string]string{
 		"check_pkt_len":        "actions=check_pkt_larger(1500)->reg0[0],output:1",
+		"clone":                "actions=clone(output:1),output:2",
 		"ct_clear":             "actions=ct_clear,output:1",
 		"ct_eventmask":         "actions=ct(commit,eventmask=1)",
 		"ct_label":             "ip,actions=ct(commit,exec(set_field:1->ct_label))",
@@ -33,8 +34,8 @@ func TestCapabilities(t *testing.T) {
 		"tnl_push_pop":         "actions=set_field:1.2.3.4->tun_dst,output:1",
 		"trunc":                "actions=output(port=1,max_len=100)",
 	}
-	// No flow shows the capabilities in "inside", which are properties of the engine.
-	inside := []string{"add_mpls", "ct_timeout", "max_hash_alg", "max_vlan_headers", "sample_nesting", "ufid"}
+	// No flow shows the capabilities in "inside", which are properties of the engine, or messages.
+	inside := []string{"add_mpls", "ct_flush", "ct_timeout", "max_hash_alg", "max_vlan_headers", "sample_nesting", "ufid"}
 	for _, name := range slices.Sorted(maps.Keys(capabilities)) {
 		flow, shown := flows[name]
 		if !shown {
