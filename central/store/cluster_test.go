@@ -492,6 +492,29 @@ func mustCollect(t *testing.T, changes []*wire.Change) []*target {
 	return objects
 }
 
+// Another store can finish a large request whose store died, whatever kind of object the request changes.
+func TestChunksOfAllKinds(t *testing.T) {
+	changes := []change{{key: guardPrefix + "name/net/x", value: []byte("y")}}
+	for i := range kinds {
+		changes = append(changes, change{key: kinds[i].prefix + "x", value: []byte("y")}, change{key: kinds[i].prefix + "z", delete: true})
+	}
+	chunk, err := encodeChunk(changes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := decodeChunk(chunk); err != nil || len(got) != len(changes) {
+		t.Errorf("%d of %d changes, %v", len(got), len(changes), err)
+	}
+	for _, key := range []string{intentKey, writerKey, requestKey("r"), journalPrefix + "t/1", "other"} {
+		if chunk, err = encodeChunk([]change{{key: key, value: []byte("y")}}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := decodeChunk(chunk); err == nil {
+			t.Errorf("a chunk may write %q", key)
+		}
+	}
+}
+
 // Values in etcd may come from other versions of Weft or from other programs. The
 // decoders accept or refuse every value and never crash.
 func FuzzDecode(f *testing.F) {

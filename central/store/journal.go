@@ -131,8 +131,7 @@ func decodeChunk(value []byte) ([]change, error) {
 		default:
 			return nil, errors.New("an operation that is neither a put nor a deletion of one key")
 		}
-		if !slices.ContainsFunc([]string{netPrefix, portPrefix, hostPrefix, bindPrefix, statusPrefix, guardPrefix},
-			func(p string) bool { return strings.HasPrefix(c.key, p) }) {
+		if !strings.HasPrefix(c.key, guardPrefix) && !slices.ContainsFunc(kinds, func(k kindRow) bool { return strings.HasPrefix(c.key, k.prefix) }) {
 			return nil, fmt.Errorf("key %q is no object and no guard", c.key)
 		}
 		changes = append(changes, c)
