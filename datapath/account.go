@@ -12,74 +12,80 @@ import (
 	"weft/port"
 )
 
-// This file divides a worker's time among its ports. A visit is one poll of a receive queue and the
-// work on its batch. fair.go limits frames whose cost is known in advance. The real time of a visit
-// also depends on the guest: on the pages that its memory lacks, on the number of descriptors of its
-// chains, on caches. So the worker measures its visits (docs/decisions/0055-ports-pay-with-time.md).
+// This file divides a worker's time among its ports. A pass is one turn of the worker's loop over its receive
+// queues. A visit is one poll of a queue together with the handling of the polled frames. The code in fair.go
+// limits frames whose cost is known in advance. But the real time of a visit also depends on the guest: on
+// missing pages of its memory, on the number of descriptors in its chains, on CPU caches. So the worker
+// measures the time of its visits (docs/decisions/0055-ports-pay-with-time.md).
 //
-// The worker reads the clock once after each visit that found frames. It does so only if frames of
-// several ports came within the last measuredForNS and passes were not cheap in this time
-// (cheapPassNS). Each port has one account for all its queues. Its debt is time that the port has
-// used and must wait for.
+// The worker reads the clock once after each visit that found frames. It does so only under two conditions:
+// frames of several ports came within the last measuredForNS, and passes were not cheap in this time
+// (cheapPassNS). Each port has one account for all its queues. The account has the port's debt in
+// nanoseconds. While a port is in debt, the worker does not poll its queues. There are two cases:
 //
-//   - Another port has full batches, or frames again and again in brief passes: the port is charged for
-//     all of its time, and waits while it is in debt. All debts fall by the smallest debt of a port that
-//     wants more time. This is deficit round robin; a round lasts as long as the others use their time.
-//   - No other port is so busy: the port is charged only for its time beyond sliceNS in one pass, and its
-//     debt falls by a part of the elapsed time. The port waits if it owes more than sliceNS and another
-//     port had frames within the last maxAwayNS. While another port is in debt, all of the port's time
-//     is charged in this case, too.
+//   - Another port wants as much time as it can get: it has full batches, or it has frames again and again in
+//     brief passes. Then all of the port's time is added to its debt, and the port waits while it is in debt.
+//     After each pass, all debts fall by the smallest debt of a port that wants more time. This is deficit
+//     round robin. A round lasts until the other ports have used as much time.
+//   - No other port is so busy. Then only the port's time beyond sliceNS in one pass is added to its debt,
+//     and the debt falls by a part of the elapsed time. The port waits if its debt exceeds sliceNS and
+//     another port had frames within the last maxAwayNS. If another port is in debt, all of the port's time
+//     is added to its debt in this case, too.
 //
 // Uplinks are never in debt, because many senders share their queues.
 //
-// A port of weight n is charged for one n-th of its time. Ports that want as much time as they can get
-// thus share it in proportion to their weights. If some port has a weight above 1, the worker measures
-// visits even if passes are cheap.
+// For a port of weight n, only one n-th of its time is added to its debt. Ports that want as much time as
+// they can get thus share it in proportion to their weights. If some port has a weight above 1, the worker
+// measures visits even if passes are cheap.
 
-// MaxWeight is the largest weight of a port in the division of the worker's time. The worker refuses larger
-// ones.
+// MaxWeight is the largest weight of a port. Busy ports share the worker's time in proportion to their
+// weights. The worker refuses larger weights.
 const MaxWeight = 100
 
 const (
-	// measuredForNS is the time in nanoseconds for which the worker goes on measuring visits after the
-	// port whose frames it receives has changed. It does not measure a port that is alone for longer.
+	// measuredForNS is the time in nanoseconds for which the worker goes on measuring its visits after it last
+	// received a frame from another port than the frame before. If only one port has frames for longer than
+	// this, the worker does not measure.
 	measuredForNS = 1_000_000_000
-	// A pass is cheap if it takes at most cheapPassNS plus cheapFrameNS for each frame. A worker with cheap
-	// passes does not measure visits, because reading the clock in each visit makes frames 4 % dearer
-	// (BenchmarkGuests). Ports then share the time by the number of their frames. Passes stop being cheap
-	// when their time beyond that of cheap ones reaches extraNS within extraWindowNS. Interrupts and short
-	// pauses of a virtual machine take about 0.12 ms of each window.
+	// A pass (one turn of the worker's loop) is cheap if it takes at most cheapPassNS plus cheapFrameNS for each
+	// frame. While passes are cheap, the worker does not measure its visits, because the clock readings would
+	// make frames 4 % more expensive (BenchmarkGuests). Passes no longer count as cheap when the sum of their
+	// time above this limit reaches extraNS within extraWindowNS. Interrupts and short pauses of a virtual
+	// machine take about 0.12 ms of each such window.
 	cheapFrameNS  = 80
 	cheapPassNS   = 2_000
 	extraNS       = 1_000_000
 	extraWindowNS = 10_000_000
-	// sliceNS is the time of a port's visits in one pass that is not added to the port's debt. This time is
-	// free only if no other port is in debt or has full batches in this pass, see chargePort.
+	// sliceNS is the time in nanoseconds that a port may use in one pass without an increase of its debt. A port
+	// has this free time only if no other port is in debt or has full batches in this pass (chargePort).
 	sliceNS = 200_000
-	// maxPassNS is the time that the queues of a port may use in one pass. If visits are measured, the port's
-	// other queues then wait for the next pass. The visit that reaches the limit may exceed it.
+	// maxPassNS is the time in nanoseconds that all queues of a port together may use in one pass. After that,
+	// the port's other queues wait for the next pass. The visit that reaches the limit may exceed it. The limit
+	// applies only to passes in which the worker measures visits.
 	maxPassNS = 500_000
-	// briefPassNS is the longest duration of a brief pass. A port that has frames again after a brief pass
-	// counts as wanting as much time as it can get, like a port with full batches. Otherwise two guests
-	// that answer each other would not count, because they seldom have full batches.
+	// briefPassNS is the longest duration of a brief pass in nanoseconds. If a port has frames in two
+	// consecutive passes, and the first of them was brief, the port counts as wanting as much time as it can
+	// get, like a port with full batches. Otherwise two guests that only answer each other's frames would not
+	// count, because they seldom have full batches.
 	briefPassNS = 50_000
-	// tinyDebtNS is the debt up to which a port is still served. It is a few batches of
-	// frames of known flows.
+	// tinyDebtNS is the largest debt in nanoseconds with which the worker still polls a port's queues. It is the
+	// time of a few batches of frames of known flows.
 	tinyDebtNS = 10_000
-	// maxOwedNS is the largest debt of a port. The watchdog replaces an engine that
-	// stands still for this time (control/watchdog, WorkerLimit).
+	// maxOwedNS is the largest debt of a port in nanoseconds. If a worker hangs for this time, the watchdog of
+	// the control process replaces the engine process (control/watchdog, WorkerLimit).
 	maxOwedNS = 100_000_000
-	// The worker usually does not read the clock at the start of a pass and after a visit of an empty queue,
-	// so the next measurement includes the time of this work. If such a mixed measurement reaches sliceNS, no
-	// port is charged for it. For the next exactForNS the worker then reads the clock there, too. So at most
-	// one long measurement in exactForNS stays uncharged.
+	// The worker usually reads the clock neither at the start of a pass nor after the poll of an empty queue.
+	// The next measured time then includes other work than one visit. If such a mixed time reaches sliceNS, it
+	// is added to no port's debt. For the next exactForNS, the worker also reads the clock at these two points.
+	// So at most one long time in exactForNS is added to no debt.
 	exactForNS = 10_000_000_000
-	// sampledEveryNS is the interval at which a worker that measures visits reads the kernel's
-	// accounting of its thread (threadTimes).
+	// sampledEveryNS is the interval in nanoseconds at which a worker that measures visits asks the kernel for
+	// the CPU time, the waits and the page faults of its thread (threadTimes).
 	sampledEveryNS = 500_000
 )
 
-// account has the time that a port has used in one worker, and the port's debt.
+// account has the time that a port has used in one worker, and the port's debt: time for which the port must
+// wait.
 type account struct {
 	turn    uint64 // pass in which the port was visited last
 	passNS  uint64 // time of the visits in that pass
@@ -94,8 +100,8 @@ type account struct {
 
 func (a *account) owes() bool { return a.debtNS > tinyDebtNS }
 
-// accounting has the accounts of all ports of a worker. The loop of a pass calls begin, then waits and add
-// for each visit, and end.
+// accounting has the accounts of all ports of a worker. In each pass, the worker first calls begin. It calls
+// waits before each visit of a queue, and add after the visit. At the end of the pass it calls end.
 type accounting struct {
 	sh *Shared
 	*passTime
@@ -128,8 +134,8 @@ type accounting struct {
 	times     func() threadTimes // readThreadTimes; tests have another function
 }
 
-// rivals has the last three ports that the method note has recorded, the newest first. The field seen
-// says when: a time, or the number of a pass.
+// rivals has the last three different ports that the method note has recorded, the newest first. For each
+// port, the field seen has a time or the number of a pass.
 type rivals struct {
 	ports [3]uint32
 	seen  [3]uint64
@@ -146,7 +152,7 @@ func (r *rivals) note(number uint32, seen uint64) {
 	r.seen[0] = seen
 }
 
-// lastBeside returns when a port other than the given one was recorded last; 0: never.
+// lastBeside returns when a port other than the given one was recorded last, as in the field seen; 0: never.
 func (r *rivals) lastBeside(number uint32) uint64 {
 	if r.ports[0] != number {
 		return r.seen[0]
@@ -154,7 +160,8 @@ func (r *rivals) lastBeside(number uint32) uint64 {
 	return r.seen[1]
 }
 
-// lastBesideTwo returns when a port other than the two given ones was recorded last; 0: never.
+// lastBesideTwo returns when a port other than the two given ones was recorded last, as in the field seen; 0:
+// never.
 func (r *rivals) lastBesideTwo(first, second uint32) uint64 {
 	for i, number := range r.ports {
 		if number != first && number != second {
@@ -172,7 +179,7 @@ func (r *rivals) forget(number uint32) {
 	}
 }
 
-// threadTimes is the kernel's accounting of a worker's thread since the thread began.
+// threadTimes has what the kernel has counted for a worker's thread since the thread began.
 type threadTimes struct {
 	cpuNS      uint64 // time on a core, without stolen time if the host reports it
 	waits      int64  // number of times at which the thread waited in the kernel, for example for a page
@@ -198,7 +205,8 @@ func (t *accounting) init(w *Worker) {
 	t.times = readThreadTimes
 }
 
-// reset gives a port an empty account, when the worker gets the port. exempt is true for an uplink.
+// reset clears the account of a port. It is called when the worker gets the port. exempt is true for an
+// uplink, which never gets a debt.
 func (t *accounting) reset(number uint32, exempt bool) {
 	t.accounts[number] = account{exempt: exempt}
 	for i, no := range t.debtors {
@@ -211,8 +219,8 @@ func (t *accounting) reset(number uint32, exempt bool) {
 	t.active.forget(number)
 }
 
-// noteDuration records the duration of the last pass, which had frames, and finds out whether passes are
-// still cheap. The duration includes the time in which the thread was not on its core.
+// noteDuration records the duration of the last pass, which had frames, and decides whether passes still
+// count as cheap (cheapPassNS). The duration includes the time in which the thread was not on its core.
 func (t *accounting) noteDuration(passNS, now uint64) {
 	frames := max(t.frames, 1)
 	t.frameNS = passNS / frames
@@ -228,14 +236,15 @@ func (t *accounting) noteDuration(passNS, now uint64) {
 	}
 }
 
-// costly reports whether some passes within the last measuredForNS were not cheap. It also returns true if a
-// port owes more than sliceNS: passes may then be cheap only because this port waits.
+// costly reports whether passes did not count as cheap (cheapPassNS) at some time within the last
+// measuredForNS. It also returns true if a port's debt exceeds sliceNS: passes may then be cheap only because
+// this port waits.
 func (t *accounting) costly(now uint64) bool {
 	return now < t.costlyNS || slices.ContainsFunc(t.debtors, func(debtor uint16) bool { return t.accounts[debtor].debtNS > sliceNS })
 }
 
-// begin decides whether this pass measures its visits, and reads the clock if so. commands is the
-// number of commands that the pass has executed.
+// begin decides whether the worker measures the visits of this pass. If so, it reads the clock. commands is
+// the number of commands that the pass has executed.
 func (t *accounting) begin(commands int) {
 	t.visited = t.visited[:0] // a memory fault may have ended the last pass
 	t.frames, t.receivers.visitNS = 0, 0
@@ -252,8 +261,8 @@ func (t *accounting) begin(commands int) {
 	}
 }
 
-// add adds the time of a visit of queue q, which found n frames, to the account of the
-// queue's port.
+// add is called after a visit of queue q, which found n frames. It adds the time of the visit to the account
+// of the queue's port.
 func (t *accounting) add(q *rxQueue, n int) {
 	if n > 0 {
 		t.frames += uint64(n)
@@ -298,10 +307,10 @@ func (t *accounting) add(q *rxQueue, n int) {
 	t.sh.SpentNS[q.port%port.MaxPorts] += spentNS
 }
 
-// judge returns the part of a long measured time that the visited port has to pay. If the thread has not
-// waited in the kernel, the port pays only the time on the core: in the rest, another thread or another
-// virtual machine had the core. If the measurement included other work (mixed), the port pays
-// nothing, and the worker also measures visits of empty queues for exactForNS.
+// judge returns the part of a long measured time that counts for the visited port. If the thread has not
+// waited in the kernel, only its CPU time counts: in the rest, another thread or another virtual machine had
+// the core. If the measured time includes other work than the visit (mixed) and is still long, judge returns
+// 0. The worker then also measures visits of empty queues for exactForNS.
 func (t *accounting) judge(now, spentNS uint64) uint64 {
 	stalledNS, thread := t.stalledNS(now)
 	spentNS -= min(spentNS, stalledNS)
@@ -314,8 +323,8 @@ func (t *accounting) judge(now, spentNS uint64) uint64 {
 }
 
 // stalledNS returns the time since the last reading of the thread's times in which the thread was not on a
-// core. It returns 0 if the thread has waited in the kernel, for example for a page. accountNow has the
-// thread's times of this call.
+// core. It returns 0 if the thread has waited in the kernel, for example for a page. accountNow is a new
+// reading of the thread's times.
 func (t *accounting) stalledNS(now uint64) (ns uint64, accountNow threadTimes) {
 	accountNow = t.times()
 	if accountNow.waits != t.thread.waits {
@@ -324,8 +333,9 @@ func (t *accounting) stalledNS(now uint64) (ns uint64, accountNow threadTimes) {
 	return now - t.sampledNS - min(now-t.sampledNS, accountNow.cpuNS-t.thread.cpuNS), accountNow
 }
 
-// waits reports whether this pass skips queue q. It does so if the queue's port is in debt and other
-// ports want the time (paysFirst), or if the port has already used maxPassNS in this pass.
+// waits reports whether this pass skips queue q. It does so in two cases: the queue's port is in debt and
+// other ports want the time (paysFirst), or the port has already used maxPassNS in this pass. It never skips
+// a queue of an uplink, and no queue in a pass without measured visits.
 func (t *accounting) waits(q *rxQueue) bool {
 	if !t.measured || q.tunnel {
 		return false
@@ -334,14 +344,15 @@ func (t *accounting) waits(q *rxQueue) bool {
 	return a.owes() && t.paysFirst(q.port, a) || t.waitsForNextPass(q, a)
 }
 
-// paysFirst reports whether a port in debt waits because other ports want the worker's time. The comment at
-// the top of this file has the two cases.
+// paysFirst reports whether a port in debt waits because other ports want the worker's time. It waits if
+// another port without debt wanted more time in the last pass (account.full), or if its debt exceeds sliceNS
+// and another port without debt had frames lately.
 func (t *accounting) paysFirst(number uint32, a *account) bool {
 	return t.full.lastBeside(number) == t.turn-1 || a.debtNS > sliceNS && t.othersHaveFrames(number)
 }
 
-// waitsForNextPass reports whether queue q waits because other queues of its port have used maxPassNS.
-// In the port's next pass, the queues that waited come first.
+// waitsForNextPass reports whether queue q waits because other queues of its port have used maxPassNS in this
+// pass. In the port's next pass, the queues that have waited are visited first.
 func (t *accounting) waitsForNextPass(q *rxQueue, a *account) bool {
 	pass := a.passes
 	if a.turn != t.turn {
@@ -360,14 +371,14 @@ func (t *accounting) othersHaveFrames(number uint32) bool {
 	return t.recent(t.active.lastBeside(number), t.now)
 }
 
-// recent reports whether seenNS, a time from t.active, is in the last pass or within the last maxAwayNS.
-// It returns false for seenNS 0, which is no time.
+// recent reports whether seenNS, a time at which a port had frames, is in the last pass or within the last
+// maxAwayNS. It returns false for seenNS 0, which stands for no time.
 func (t *accounting) recent(seenNS, now uint64) bool {
 	return seenNS > 0 && (seenNS >= t.paidNS || now-seenNS < maxAwayNS) // paidNS is the time of the last pass
 }
 
-// end charges the ports that the pass has visited, and reduces debts. It is called once at the end
-// of each pass.
+// end is called once at the end of each pass. It adds the measured times of the visited ports to their debts,
+// and then reduces all debts.
 func (t *accounting) end() {
 	elapsedNS := t.now - t.paidNS
 	t.paidNS = t.now
@@ -393,7 +404,7 @@ func (t *accounting) end() {
 	t.forgive(t.now)
 }
 
-// owing returns the number of ports in debt.
+// owing returns the number of ports in debt. Debts up to tinyDebtNS do not count.
 func (t *accounting) owing() (n int) {
 	for _, no := range t.debtors {
 		if t.accounts[no].owes() {
@@ -403,9 +414,9 @@ func (t *accounting) owing() (n int) {
 	return n
 }
 
-// leastWanting returns the smallest debt in nanoseconds of the ports that want more time: those whose
-// account.full is set in this pass, and those in debt. An uplink counts with its time of this pass,
-// because it has no debt.
+// leastWanting returns the smallest debt in nanoseconds among the ports that want more time. These are the
+// ports in debt, and the ports whose account.full is set in this pass. An uplink has no debt, so its time in
+// this pass counts instead.
 func (t *accounting) leastWanting() uint64 {
 	least := uint64(maxOwedNS)
 	for _, no := range t.visited {
@@ -424,8 +435,9 @@ func (t *accounting) leastWanting() uint64 {
 	return least
 }
 
-// chargePort adds a port's time in this pass to the port's debt, except for the time that is free of charge.
-// waiting is the number of ports that were in debt before this pass was charged.
+// chargePort adds a port's time in this pass, divided by the port's weight, to the port's debt. The first
+// sliceNS are free if no other port is in debt or wants more time (account.full). waiting is the number of
+// ports that were in debt before the times of this pass were added.
 func (t *accounting) chargePort(portNumber uint32, waiting int) {
 	a := &t.accounts[portNumber]
 	if a.frames && !a.owes() {
@@ -450,8 +462,8 @@ func (t *accounting) chargePort(portNumber uint32, waiting int) {
 	a.debtNS = min(a.debtNS+chargeNS, maxOwedNS)
 }
 
-// AppendWeight appends an encoded CmdWeight. number is the port; 0: all ports. weight is from 1 to
-// MaxWeight.
+// AppendWeight appends an encoded CmdWeight, which sets a port's share of the worker's time. number is the
+// port; 0: all ports. weight is from 1 to MaxWeight.
 func AppendWeight(buf []byte, number, weight uint32) []byte {
 	return binary.LittleEndian.AppendUint32(appendHeader(buf, uint32(CmdWeight), number), weight)
 }
@@ -493,8 +505,8 @@ func (t *accounting) earn(earnedNS uint64) {
 	t.debtors = still
 }
 
-// forgive reduces all debts by the smallest one if every port that had frames lately is in debt. So the
-// worker never idles while all ports with frames wait.
+// forgive reduces all debts by the smallest one if every port that had frames lately is in debt. Otherwise
+// the worker would idle while all ports with frames wait.
 func (t *accounting) forgive(now uint64) {
 	if len(t.debtors) == 0 {
 		return

@@ -18,8 +18,8 @@ const (
 	arpReply  = 2
 	advertLen = 24 + 8 // length of an advertisement with the target link-layer address option
 	ndAdvert  = 136
-	// ndFlags are the flags Solicited and Override of an advertisement. The control process installs no
-	// OpAnswer for the addresses of routers, so the Router flag stays 0.
+	// ndFlags are the flags Solicited and Override of a neighbour advertisement. The flag Router stays 0,
+	// because the control process lets the switch answer only for addresses of hosts, not for those of routers.
 	ndFlags     = 0x60
 	ndHopLimit  = 255
 	ndTargetMAC = 2 // option type of the target link-layer address
@@ -59,8 +59,9 @@ func (w *Worker) sendAnswer(p *txPort) {
 	w.leaveTx()
 }
 
-// writeLink writes the Ethernet header and the VLAN tags of an answer from MAC address mac to the sender in
-// key k. It returns their length in bytes.
+// writeLink writes the Ethernet header and the VLAN tags of an answer, and returns their length in bytes. mac
+// is the answer's source address. Its destination address and its tags come from k, the key of the received
+// request.
 func writeLink(h []byte, k *flowtable.Key, mac uint64) int {
 	packet.Ethernet(h).SetDst(k.EthSrc())
 	packet.Ethernet(h).SetSrc(mac)

@@ -12,13 +12,13 @@ import (
 	"weft/tunnel"
 )
 
-// This file runs the sessions of bidirectional forwarding detection (BFD, RFC 5880) with the remotes of
-// tunnels. They run in the workers, so that a session shows whether the data path works: it continues
-// while no control process runs, and the remote finds it down if the worker hangs. The worker with
-// Config.Sweeps sends the periodic packets. Any worker receives packets and answers them.
+// This file runs the sessions of bidirectional forwarding detection (BFD, RFC 5880) with the remote ends of
+// tunnels. The sessions run in the workers, so that they show whether the data path works. They continue
+// while no control process runs. If the worker hangs, the remote end detects that. The one worker whose
+// Config.Sweeps is set sends the periodic packets. Any worker receives packets and answers them.
 
 const (
-	// MaxBFD is the largest number of sessions of an engine. Control starts no further ones.
+	// MaxBFD is the largest number of sessions of an engine process. The control process starts no further ones.
 	MaxBFD = 1 << bfdIndexBits
 	// bfdIndexBits is the number of bits of a session's index in BFDTable.
 	bfdIndexBits = 10
@@ -26,27 +26,28 @@ const (
 	// one call of runBFD to the next.
 	bfdTickNS = 10_000_000
 	bfdIdleNS = 100_000_000
-	// bfdLateNS is the delay of runBFD in nanoseconds from which the worker counts as stalled. A stalled
-	// worker has received no packets, so it extends all detection times by the delay: a stall alone
-	// must end no session.
+	// bfdLateNS is a delay in nanoseconds. If the call of runBFD is late by at least this time, the worker
+	// counts as stalled. A stalled worker has received no packets, so it extends all detection times by the
+	// delay. Otherwise the stall would end sessions whose remote ends are alive.
 	bfdLateNS = 50_000_000
-	// bfdCostNS and bfdBurst limit the received packets of a session to 100 a second, and to 20 at once.
-	// Packets with the session's discriminator have one limit, and packets with discriminator 0
-	// another, so that forged packets cannot displace packets of the remote. Packets beyond the limit
-	// are dropped as DropBadBFD. A remote sends at most 20 a second, because control configures no
-	// shorter interval than 50 ms.
+	// bfdCostNS and bfdBurst limit the received packets of a session to 100 a second, and to 20 at once. There
+	// is one such limit for packets with the session's discriminator, and another for packets with discriminator
+	// 0. So forged packets with discriminator 0 do not displace packets of the true remote. Packets beyond the
+	// limit are dropped as DropBadBFD. A remote sends at most 20 packets a second, because the control process
+	// configures no interval below 50 ms.
 	bfdCostNS = 10_000_000
 	bfdBurst  = 20
-	// bfdGuardNS is the time in nanoseconds for which a session is guarded after packets with wrong
-	// discriminators have exceeded the same limit, because somebody then guesses the discriminator. While
-	// a session is up and guarded, a packet that says anything new counts only if the next packet with
-	// the right discriminator repeats it. If a guess was right, the next packet of the true remote
-	// refutes it. A remote that really ends the session repeats its packet, or falls silent.
+	// bfdGuardNS is the time in nanoseconds for which a session is guarded. This time begins when more packets
+	// with wrong discriminators arrive than the limit of bfdCostNS allows, because then somebody guesses the
+	// discriminator. A session that is up and guarded does not believe a packet with new contents until the next
+	// packet with the right discriminator repeats these contents. A single forged packet with the right
+	// discriminator thus has no effect, because the next packet of the true remote differs from it. A remote
+	// that really ends the session repeats its packet, or falls silent.
 	bfdGuardNS = 10_000_000_000
 )
 
-// BFDSession is one session, in memory that the engine shares with control. The workers
-// own it. Control reads it, and copies it to the memory of the next engine.
+// BFDSession is one session, in memory that the engine process shares with the control process. The workers
+// write it. The control process reads it, and copies it to the memory of the next engine process.
 type BFDSession struct {
 	bfd.Session
 	Port     uint32   // datapath port of the tunnel; 0: unused
@@ -54,12 +55,11 @@ type BFDSession struct {
 	VNI      uint32   // VNI of sent packets
 	OneHop   uint32   // 1: outer headers of received packets must have TTL 255 (RFC 5082)
 	Remote   [16]byte // address of the remote: IPv6, or IPv4 mapped into IPv6
-	// Received counts accepted packets. Sent counts sent packets. Refused counts received packets that did
-	// not belong to the session or exceeded its rate. Four counters have parts of Refused:
-	//   - Guessed: packets with a wrong discriminator
-	//   - Distant: packets that came through routers although OneHop is 1
-	//   - Unauthentic: packets without the session's authentication
-	//   - Doubtful: packets with news, to a guarded session, that repeated no earlier packet
+	// Received counts accepted packets. Sent counts sent packets. Refused counts received packets that did not
+	// belong to the session or exceeded its rate. Four counters count parts of Refused: - Guessed: packets with
+	// a wrong discriminator - Distant: packets whose TTL shows that they came through routers, although OneHop
+	// is 1 - Unauthentic: packets without the session's authentication - Doubtful: packets with new contents,
+	// received while the session was guarded (bfdGuardNS), that repeated no earlier packet
 	Received, Sent, Refused                 uint64
 	Guessed, Distant, Unauthentic, Doubtful uint64
 	// dueNS are the virtual times of three token buckets, for packets with discriminator 0, with the right
@@ -70,7 +70,7 @@ type BFDSession struct {
 	claim     bfd.Packet // last doubtful packet since then
 }
 
-// BFDTable has the BFD sessions of an engine. All its workers share the table.
+// BFDTable has the BFD sessions of an engine process. All its workers share the table.
 type BFDTable struct {
 	lock     TxLock       // guards the table and the sessions
 	sessions []BFDSession // length MaxBFD
@@ -82,8 +82,8 @@ type BFDTable struct {
 	slots [2 * MaxBFD]uint16
 }
 
-// NewBFDTable returns a table over shared memory of MaxBFD sessions. Sessions run only
-// after their CmdBFD.
+// NewBFDTable returns a table over shared memory of MaxBFD sessions. A session in this memory runs only after
+// a CmdBFD for it.
 func NewBFDTable(sessions []BFDSession) *BFDTable { return &BFDTable{sessions: sessions} }
 
 func bfdHash(port uint32, remote *[16]byte) uint32 {
@@ -130,7 +130,8 @@ type BFDSet struct {
 	Remote              [16]byte
 	Config              bfd.Config
 	OneHop              bool
-	// Discriminator is a random number for a session that begins, see the method discriminator.
+	// Discriminator is a random number. A new session uses it as its own discriminator, or the next number that
+	// is free.
 	Discriminator uint32
 }
 
@@ -225,8 +226,8 @@ func (s *BFDSession) frame(p bfd.Packet) (f bfdFrame) {
 	return f
 }
 
-// runBFD sends the periodic packets that are due, and takes the sessions of silent remotes down. It sets the
-// time of its next call.
+// runBFD sends the periodic packets that are due. It sets sessions to down whose remote has been silent for
+// the detection time. It also sets the time of its next call.
 func (w *Worker) runBFD() {
 	if w.holding {
 		return // the receive queues are stopped, which counts as a stall
@@ -266,8 +267,8 @@ func (w *Worker) runBFD() {
 	w.finish()
 }
 
-// receiveBFD handles a decapsulated frame to tunnel.BFDAddress. It returns
-// packet.Consumed or the drop reason.
+// receiveBFD handles a decapsulated frame to the MAC address tunnel.BFDAddress. It returns packet.Consumed if
+// a session has accepted the packet, otherwise the drop reason.
 func (w *Worker) receiveBFD(f *packet.Frame, words *[flowtable.TunnelWords]uint64) packet.DropReason {
 	payload := bfdPayload(&w.batch, f)
 	p, ok := bfd.Parse(payload)
@@ -312,7 +313,8 @@ const (
 )
 
 // believes reports whether the session accepts packet p. payload is the encoded packet, and ttl the TTL of
-// its outer header. believes counts a refused packet by reason.
+// its outer header. It counts a refused packet in the counter of the reason, unless the packet only exceeded
+// the rate.
 func (s *BFDSession) believes(p *bfd.Packet, payload []byte, ttl uint8, now uint64) bool {
 	bucket := bfdKnown
 	switch {
@@ -354,8 +356,8 @@ func (s *BFDSession) admit(bucket int, now uint64) bool {
 	return true
 }
 
-// remoteOf returns the outer source address of a frame, as in BFDSession.Remote. words are the frame's
-// tunnel words.
+// remoteOf returns the outer source address of a frame in the format of BFDSession.Remote. words are those
+// words of the frame's key that describe the tunnel.
 func remoteOf(words *[flowtable.TunnelWords]uint64) (remote [16]byte) {
 	if words[2]|words[3] != 0 {
 		binary.BigEndian.PutUint64(remote[:], words[2])
@@ -400,8 +402,8 @@ func bfdPayload(b *packet.Batch, f *packet.Frame) []byte {
 	return datagram[packet.UDPLen:]
 }
 
-// sendBFD sends a packet to its remote. Without a route or neighbour it sends nothing;
-// the remote then misses the packet, as it misses other frames.
+// sendBFD sends a packet to its remote. It sends nothing if the tunnel has no route, or if the MAC address of
+// the next hop is unknown. Other frames of the tunnel do not reach the remote then, either.
 func (w *Worker) sendBFD(out *bfdFrame) {
 	if out.template >= uint32(len(w.sh.Templates)) {
 		return

@@ -51,8 +51,8 @@ type Capture struct {
 	Snap uint32
 	// Limit is the number of written records after which the capture stops; 0: no limit.
 	Limit uint64
-	// Key and Mask select the frames of a CaptureTrace. Bits of Key outside of Mask must
-	// be 0.
+	// Key and Mask belong to a capture of kind CaptureTrace. It selects the frames whose flow key equals Key in
+	// all bits of Mask. Bits of Key outside of Mask must be 0.
 	Key, Mask flowtable.Key
 }
 
@@ -84,26 +84,28 @@ type pendingRecord struct {
 	frame  uint8 // index of the frame in the batch
 }
 
-// sight has the arguments of writeRecord: which frame a Capture has selected, and what its record contains.
+// sight has the arguments of writeRecord: the selected frame, the Capture that has selected it, and what the
+// record contains.
 type sight struct {
 	capture, frame int // indexes of the Capture and of the frame in the batch
 	kind           CapturedKind
 	port           uint32
 	skip           int // length in bytes of the outer headers to leave out
 	actions        []flowtable.Action
-	// headerOnly leaves out the frame's spans, because they are in memory that has
-	// faulted.
+	// headerOnly leaves out all bytes of the frame behind its header buffer, because the guest memory in which
+	// they are can no longer be read.
 	headerOnly bool
 	// bounded limits the number of captured bytes to maxLen.
 	bounded bool
 	maxLen  uint32
-	// keyed adds the frame's key to the record.
+	// keyed adds the frame's flow key to the record.
 	keyed  bool
 	sample sampleSight
 }
 
-// captures has the captures of a worker, which owns them. Its methods look at the frames of the batch. They
-// change none of the groups that they see, except that lookUp fills slots and lookups.
+// captures has the captures of a worker and the records of the current batch. Its methods read the frames and
+// the state of other stages. They change no state of other stages, except that lookUp fills the fields slots
+// and lookups.
 type captures struct {
 	sh    *Shared
 	cache *flowtable.Cache
@@ -114,9 +116,10 @@ type captures struct {
 	*outputs
 	fragments *fragments
 
-	// everyFrame is true if some capture must look at every frame. controller is true if there is a capture
-	// of ControllerPort, and sampling if there is one of SamplePort. These two look only at frames with an
-	// OpController or OpSample, and do not slow down others.
+	// everyFrame is true if some capture must look at every frame. controller is true if there is a capture of
+	// ControllerPort, and sampling if there is one of SamplePort. Captures of these two ports look only at
+	// frames with the action OpController or OpSample, so they do not set everyFrame and do not slow down other
+	// frames.
 	everyFrame, controller, sampling bool
 	tracing                          bool // some capture is of kind CaptureTrace
 	wrote                            bool // records were written but not published
@@ -131,7 +134,7 @@ type captures struct {
 	dice                             rand.PCG           // chooses the frames to sample
 }
 
-// init connects the captures with the groups of worker w that they see.
+// init stores references to the parts of worker w that the captures read.
 func (c *captures) init(w *Worker) {
 	c.sh, c.cache, c.batch, c.passTime, c.reception = w.sh, w.cache, &w.batch, &w.passTime, &w.reception
 	c.lookup, c.outputs, c.fragments = &w.lookup, &w.outputs, &w.fragments
@@ -164,8 +167,8 @@ func (c *captures) set(index uint32, body []byte) bool {
 	return true
 }
 
-// markStage records the time for an entry of captures.marks, if some capture traces frames. If a batch
-// repeats a stage, only the first end counts.
+// markStage records that a stage of the batch has just ended, if some capture traces frames. stage is an
+// index of captures.marks. If a batch repeats a stage, only its first end counts.
 func (c *captures) markStage(stage int) {
 	if c.tracing && c.marks[stage] == 0 {
 		c.marks[stage] = c.clock()
@@ -217,7 +220,8 @@ func (c *captures) lookUp() {
 	c.markStage(1 + stageLookup)
 }
 
-// recordHeld captures frame 0 of the batch, a held frame whose actions are executed without a look-up.
+// recordHeld captures the only frame of the batch, which has waited in a slot. Its actions are executed
+// without a look-up.
 func (c *captures) recordHeld(h *HeldFrame, actions []flowtable.Action) {
 	c.beginCapture()
 	// A frame that has waited for a neighbour was already captured at its look-up.
@@ -359,8 +363,8 @@ func (c *captures) recordDropped(i int, number uint32, reason packet.DropReason)
 	}
 }
 
-// recordHeldDrop captures a held frame that is dropped, or consumed by control, while it is in its slot and
-// in no batch.
+// recordHeldDrop captures a held frame while it is in its slot and in no batch. The frame is being dropped,
+// or the control process has taken it (reason Consumed).
 func (c *captures) recordHeldDrop(slot uint32, reason packet.DropReason) {
 	h := &c.sh.Held[slot]
 	for at := range c.list {
@@ -505,9 +509,9 @@ func (c *captures) finishCapture() {
 	}
 }
 
-// settleRecord sets the verdict of frame i, which was neither sent nor dropped. If the frame missed,
-// settleRecord withdraws a record of the frame's input port (VoidCapture), because the frame is captured
-// again after the answer.
+// settleRecord sets the verdict of frame i, which was neither sent nor dropped. If the frame matched no
+// megaflow, it waits for the control process and is captured again after the answer. settleRecord therefore
+// withdraws the frame's record at its input port (VoidCapture).
 func (c *captures) settleRecord(r captureRecord, i int) {
 	switch {
 	case c.live>>i&1 == 0:

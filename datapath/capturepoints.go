@@ -7,9 +7,9 @@ import (
 	"weft/packet"
 )
 
-// The functions of this file are the points on a frame's way at which captures look at it, in the order
-// in which a frame passes them. Without a capture that looks at every frame, a point costs one
-// comparison, because the compiler inlines these functions into the stages.
+// Each function of this file is called at one point of a frame's way through the worker. The functions stand
+// in the order of these points. If some capture must look at every frame, the function records the frame for
+// the captures. Otherwise it costs one comparison, because the compiler inlines it into the caller.
 
 // The method poll is called before a receive queue is polled.
 func (c *captures) poll() {

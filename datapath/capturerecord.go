@@ -95,8 +95,8 @@ type Captured struct {
 	// Frames is the number of frames in the batch.
 	StageNS [stages]uint32
 	Frames  int
-	// Note is set only in a record of ControllerPort. It is the number of the note from which control fills
-	// the packet_in (xlate.ControllerNote), as the action OpController of the flow names it.
+	// Note is set only in a record of ControllerPort. It is a number from the flow's action OpController. With
+	// this number, the control process finds the data for the packet_in message (xlate.ControllerNote).
 	Note uint32
 	// Keyed is true if Key is set. Records of kind CapturedTrace and of SamplePort have a Key, and records of
 	// tracked frames that a flow sends to ControllerPort.

@@ -10,12 +10,12 @@ import (
 	"weft/port"
 )
 
-// lookup has the keys of the batch's frames and the megaflows found for them. The function classify
-// fills it. A second look-up of a frame (lookAgain) replaces the frame's entries.
+// lookup has the flow keys of the batch's frames and the megaflows found for them. The function classify
+// fills it. If a frame is looked up again (lookAgain), the new result replaces the old one.
 type lookup struct {
 	keys  [packet.BatchSize]flowtable.Key
 	words [packet.BatchSize][flowtable.TunnelWords]uint64 // tunnel words of frames that have any
-	// Geneve options of each frame; valid if the frame's tunnel words have a hash of options
+	// Geneve options of each frame; valid if the tunnel words of the frame's key have a hash of options
 	options [packet.BatchSize]flowtable.TunOptions
 	slots   [packet.BatchSize]uint32 // slot of the megaflow of each frame, or flowtable.NoSlot
 	dirty   uint32                   // set of frames with extended key words, see flowtable.ExtractAll

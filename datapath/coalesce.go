@@ -9,11 +9,11 @@ import (
 	"weft/packet"
 )
 
-// coalesce merges the TCP and UDP segments in a run of frames from a tunnel into large frames (GRO). The
-// run consists of the live frames from index "first" to end-1. coalesce merges only if all outputs of
-// the run's actions take large frames. It runs after the look-up, which finds the outputs, and after
-// the megaflow has counted every segment. It runs before the actions, so that they are executed once
-// for a large frame.
+// coalesce merges TCP and UDP segments that came through a tunnel into large frames (GRO). The segments are
+// live frames (not dropped) of the same megaflow, from index "first" to end-1. coalesce merges only if all
+// outputs of the megaflow's actions take large frames. It runs after the look-up, which finds the outputs,
+// and after the megaflow has counted every segment. It runs before the actions, so that they are executed
+// once for a large frame.
 func (w *Worker) coalesce(first, end int, actions []flowtable.Action) {
 	takes := w.commonOffloads(actions)
 	if takes&(packet.TakesTCPv4|packet.TakesTCPv6|packet.TakesUDP) == 0 {

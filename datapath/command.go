@@ -85,8 +85,8 @@ func (w *Worker) apply(msg []byte) bool {
 	case CmdHold:
 		w.holding = arg != 0
 		if !w.holding {
-			// A spare engine takes over with urgent priority (cpu.Urgent). ShortSlice ends this, because all
-			// ports are attached now. A failure costs only latency.
+			// A spare engine process takes over with urgent scheduling (cpu.Urgent). All ports are attached now, so
+			// ShortSlice ends the urgent scheduling. If it fails, only latency suffers.
 			_ = cpu.ShortSlice()
 		}
 		return arg <= 1
@@ -114,9 +114,9 @@ func (w *Worker) install(slot uint32, body []byte) bool {
 	return true
 }
 
-// retry adds the held frame with reference ref to the batch, for another look-up. A frame that waits for
-// a neighbour needs no look-up: retry executes its tunnel action at once. retry returns false if the
-// frame no longer waits.
+// retry adds the held frame with reference ref to the batch, for another look-up. A frame that waits for the
+// MAC address of a tunnel's next hop needs no look-up: retry executes its tunnel action at once. It returns
+// false if the frame no longer waits.
 func (w *Worker) retry(ref uint32) bool {
 	slot, h := w.held.answered(ref)
 	if h == nil || w.resumes(slot) {
@@ -141,8 +141,9 @@ func (w *Worker) retry(ref uint32) bool {
 	return true
 }
 
-// inject executes CmdInject: actions on a frame that the control process has made. It first copies the
-// frame into a held slot, as if the frame had been received and had missed.
+// inject executes CmdInject: it executes actions on a frame that the control process has made. It first
+// copies the frame into a slot for held frames, as if the frame had been received and had matched no
+// megaflow.
 func (w *Worker) inject(inPort uint32, body []byte) bool {
 	if len(body) < 4 || inPort >= port.MaxPorts {
 		return false
@@ -174,7 +175,7 @@ func (w *Worker) resumes(slot uint32) bool {
 	return false
 }
 
-// runResumed looks up the resumed frames of the batch and executes their actions.
+// runResumed looks up the held frames that were added to the batch, and executes their actions.
 func (w *Worker) runResumed() {
 	if w.batch.N == 0 {
 		return

@@ -12,9 +12,9 @@ const (
 	// controller. It is OpenFlow's port number of the controller; no port of the datapath has it.
 	ControllerPort = 0xfffd
 	// controllerIntervalNS is the shortest average time between two frames that a worker captures for the
-	// controller. controllerBurst is the number of frames that it may capture at once. Frames
-	// beyond this rate are not captured. The burst covers 15 ms at this rate: a busy machine may suspend
-	// the worker for so long.
+	// controller. controllerBurst is the number of frames that it may capture at once. Frames beyond this rate
+	// are not captured. The burst is 15 ms of frames at this rate, because a busy machine may suspend the worker
+	// for so long.
 	controllerIntervalNS = 15_000
 	controllerBurst      = 1_000
 	// The worker captures some frames of each port even if other ports have used up the rate.
@@ -25,9 +25,9 @@ const (
 )
 
 // toController captures the first maxLen bytes of frame i, with the changes of earlier actions, for each
-// capture of ControllerPort. note becomes Captured.Note. The record of a tracked frame also has
-// the frame's key, with the connection's original tuple. toController returns false if there is no such
-// capture, or if the frame exceeds the rate and its port's reserve.
+// capture whose Port is ControllerPort. note becomes Captured.Note. If the frame was tracked, the record also
+// has the frame's key with the connection's original tuple. toController returns false if there is no such
+// capture, or if the frame exceeds the rate (mayControl).
 func (c *captures) toController(i int, maxLen, note uint32) (shown bool) {
 	if !c.controller {
 		return false

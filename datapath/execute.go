@@ -16,8 +16,8 @@ func (w *Worker) execute() {
 	w.recirculated()
 }
 
-// recirculated looks up the frames in tracks.repeats again and executes their actions, until the set is
-// empty.
+// recirculated looks up the frames of the set tracks.repeats again and executes their actions. It repeats
+// this until the set is empty.
 func (w *Worker) recirculated() {
 	for w.tracks.repeats != 0 {
 		w.lookAgain()

@@ -25,8 +25,9 @@ import (
 // Uplinks have no debt, because many senders share one queue of an uplink.
 
 const (
-	// maskCostNS is the approximate cost in nanoseconds of trying one mask. missCostNS is the worker's
-	// approximate cost of an upcall and the commands that answer it. BenchmarkUnderAttack measures both.
+	// maskCostNS is the approximate cost in nanoseconds of trying one mask. missCostNS is the approximate cost
+	// of a miss for the worker: the message to the control process, and the commands that answer it.
+	// BenchmarkUnderAttack measures both.
 	maskCostNS = 15
 	missCostNS = 3000
 	// Cutting a large frame into segments costs about cutCostNS for each segment, plus
@@ -36,9 +37,9 @@ const (
 	// smallSegment is the payload size in bytes below which a segment counts as small. The cutting of a frame
 	// adds to its queue's debt (extra cost) only if the segments are small.
 	smallSegment = 1024
-	// maxCutNS limits one batch of a queue while other queues have frames: the cost of cutting its large
-	// frames, and its measured time (account.go). Without the limit, one batch took up to 580 µs
-	// (BenchmarkLargeFrames).
+	// maxCutNS is the longest time in nanoseconds that one batch of a queue may take while other queues have
+	// frames. If cutting its large frames, or the whole batch (account.go), takes longer, the worker takes fewer
+	// frames from the queue at once. Without the limit, one batch took up to 580 µs (BenchmarkLargeFrames).
 	maxCutNS = 100_000
 	// freeMasks is the number of masks that a frame may try before the search adds to
 	// the debt (extra cost) of its queue.
@@ -51,8 +52,8 @@ const (
 	maxDebtNS = 2_000_000
 	// Expensive frames get at most one part in slowShare of a busy worker's time.
 	slowShare = 16
-	// maxAwayNS is the longest time in nanoseconds for which a queue with debt (extra cost of its frames)
-	// still waits for the queues without debt after these have become empty.
+	// maxAwayNS is a time in nanoseconds. A queue with debt (extra cost of its frames) waits while queues
+	// without debt have frames, and for at most this time after they have become empty.
 	maxAwayNS = 1_000_000
 )
 
@@ -96,17 +97,18 @@ func cutCost(segments, bytes int) uint64 {
 	return cutCostNS*uint64(segments) + uint64(bytes)/cutBytesPerNS
 }
 
-// noteCuts adds the cost of cutting frame f to smallNS if its segments are small.
+// noteCuts adds the estimated cost of cutting frame f to fairness.smallNS if its segments are small
+// (smallSegment).
 func (w *Worker) noteCuts(f *packet.Frame) {
 	if f.Offload.GSO != packet.GSONone && f.Offload.Size < smallSegment {
 		w.fair.smallNS += cutCost(f.SegmentCount(), f.Len())
 	}
 }
 
-// limitVisit limits the next batch of queue q if its last batch has shown that a full one would delay
-// other queues: it had large frames that were cut, or took more than maxCutNS. The limits also hold
-// while other queues are empty, up to measuredForNS after the last frame of another port. Otherwise
-// long batches would delay each frame of a port with few frames.
+// limitVisit limits the number of frames in the next batch of queue q if a full batch would delay other
+// queues. It does so if the queue's last batch had large frames that were cut, or took too long (maxCutNS).
+// The limit also applies while other queues are empty, up to measuredForNS after the last frame of another
+// port. Otherwise long batches would delay each frame of a port that has few frames.
 func (w *Worker) limitVisit(q *rxQueue) {
 	most := packet.BatchSize
 	if q.limit != 0 && (w.fair.uncut.waits || w.accounting.measured) {
@@ -160,8 +162,8 @@ func (w *Worker) skipDebtor(q *rxQueue) bool {
 	return q.debtNS > slackNS && w.fair.debtless.waits && !q.tunnel
 }
 
-// endPass updates p at the end of a pass. durationNS is the time from the beginning of the previous
-// pass to the beginning of this one.
+// endPass updates p at the end of a pass. durationNS is the time from the beginning of the previous pass to
+// that of this one.
 func (p *presence) endPass(durationNS uint64) {
 	p.waits = p.frames > 0
 	p.frames = 0

@@ -62,7 +62,8 @@ func (w *Worker) blame(cause any) (number uint32, reason string) {
 }
 
 // borrowed reports whether addr is in a span of the current batch. A span is a part of a received frame that
-// is still in the sender's memory: a guest's or the kernel's. So a fault at addr is the input port's.
+// is still in the sender's memory: a guest's or the kernel's. A fault at such an address is caused by the
+// port that has received the batch.
 func (w *Worker) borrowed(addr uintptr) bool {
 	b := &w.batch
 	for i := range b.Frames[:b.N] {
@@ -75,9 +76,9 @@ func (w *Worker) borrowed(addr uintptr) bool {
 	return false
 }
 
-// abandon drops the unfinished frames of the batch after the port with this number has failed. Frames
-// that wait to be sent to other ports stay, unless the failed port is the batch's input port: then the
-// frames are in its memory.
+// abandon drops the unfinished frames of the batch after the port with this number has failed. Frames that
+// wait to be sent to other ports stay in the batch. But if the failed port has received the batch, abandon
+// drops these frames too, because they are in the port's memory.
 func (w *Worker) abandon(number uint32) {
 	if p := w.txInUse; p != nil {
 		if p.port != number {
@@ -117,8 +118,8 @@ func (w *Worker) abandon(number uint32) {
 	w.live = 0
 }
 
-// countTaken counts the frames that the transmit queue of port p had accepted before a fault in another
-// port's memory interrupted its Send. The next flush delivers these frames.
+// countTaken is called after a fault in the memory of another port has interrupted Send of port p. It counts
+// the frames that the transmit queue of p had accepted before. The next flush delivers these frames.
 func (w *Worker) countTaken(p *txPort) {
 	q, ok := p.tx.(port.TakingTx)
 	if !ok || !p.sending {

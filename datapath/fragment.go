@@ -79,7 +79,8 @@ func (w *Worker) collect(i int) {
 	number, verdict := r.Add(&fr, slot, w.now)
 	h := &w.sh.Held[slot]
 	h.Track.Datagram = uint32(number) + 1
-	// A fragment that has not missed yet may cause an upcall in its next look-up, although it was held.
+	// A frame that was held after a miss is dropped if it misses again. A fragment that was held without a miss
+	// may still cause an upcall in its next look-up.
 	h.Track.Fresh = 1
 	if f.Flags&packet.FrameResumed != 0 {
 		h.Track.Fresh = 0
@@ -145,8 +146,8 @@ func (w *Worker) trackAssembled(i int) {
 }
 
 // sendWhole looks up the fragments of all complete datagrams again and executes their actions. It removes
-// each datagram as soon as it is finished: a memory fault of an output may interrupt sendWhole, and
-// the next pass then continues with the others.
+// each datagram as soon as its fragments are sent. If a memory fault of an output interrupts sendWhole, the
+// next pass continues with the other datagrams.
 func (w *Worker) sendWhole() {
 	r := &w.fragments
 	for len(r.whole) > 0 {
@@ -217,8 +218,8 @@ func (w *Worker) sweepFragments() {
 	}
 }
 
-// uncount subtracts some fragments from the counts of a run: those that the megaflow counted when they
-// arrived, before they were held.
+// uncount subtracts held fragments from the counts of a run (consecutive frames with the same megaflow). The
+// megaflow counted these fragments when they arrived, before they were held.
 func (w *Worker) uncount(first, end int, packets, bytes *uint64) {
 	r := &w.fragments
 	for set := r.uncounted & w.live & (allOf(end) &^ allOf(first)); set != 0; set &= set - 1 {

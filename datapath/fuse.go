@@ -12,23 +12,22 @@ import (
 	"weft/packet"
 )
 
-// This file fuses connections. Without it, each frame of an established connection needs three
-// look-ups: the megaflow before tracking, the connection, and the megaflow after tracking. The
-// worker stores the result with each direction of the connection as a hint, a pair of megaflows. A
-// frame with a valid hint needs one look-up, among the connections. A hint is valid if:
+// This file replaces three look-ups of a frame by one. Without it, each frame of an established connection
+// needs a look-up of the megaflow before tracking, of the connection, and of the megaflow after tracking. The
+// worker stores the two megaflows as a pair. For each direction of a connection it stores a reference to a
+// pair, the hint. A frame with a valid hint needs only the look-up of the connection. A hint is valid if:
 //
 //   - Both megaflows are unchanged (slot and generation).
-//   - The connection's generation is unchanged, the frame has the connection's tuple,
-//     and the frame leaves the connection established (Tracker.Fast of conntrack).
-//   - The frame's key agrees with both megaflows in every bit that the connection does
-//     not determine.
+//   - The connection's generation is unchanged, the frame has the connection's tuple, and the frame leaves
+//     the connection established (Tracker.Fast of conntrack).
+//   - The frame's key agrees with both megaflows in every bit that the connection does not determine.
 //
-// Each use of a hint checks these conditions, so no change has to invalidate a hint.
-// Both megaflows still count the frame. A frame is fused if the worker uses its hint. To keep
-// frames in order, a frame is not fused if an earlier frame of its connection in the batch is not.
+// Each use of a hint checks these conditions, so no change has to invalidate a hint. Both megaflows still
+// count the frame. A frame is called fused if the worker uses its hint. If an earlier frame of the same
+// connection in the batch is not fused, the later one is not fused either, so that the frames stay in order.
 //
-// If at least half of the frames of a queue's last batch were fused, the worker looks up the next
-// batch among the connections first (sweep.go).
+// If at least half of the frames of a queue's last batch were fused, the worker looks up the next batch among
+// the connections first (sweep.go).
 
 // pair has two megaflows with their generations: the megaflow before connection tracking and the
 // megaflow after it.
@@ -48,7 +47,8 @@ type pair struct {
 // (references to pairs) of 1,000,000 connections take 16 MB.
 const defaultFused = 1 << 16
 
-// fuseKind says how an action list that begins with ct can be fused (see the start of this file).
+// fuseKind says whether and how the worker can replace the look-ups for an action list that begins with ct
+// (see the start of this file).
 type fuseKind uint8
 
 const (
@@ -79,7 +79,8 @@ var knownBits, tupleBits = func() (k, t flowtable.Key) {
 // tracking. Sets of frames have one bit for each frame of the batch.
 type fused struct {
 	region *shm.Region
-	// hints of each connection; index: connection number. The Tag of a hint is the serial of a pair.
+	// hints of each connection; index: number of the connection. The Tag of a hint is the serial number of a
+	// pair of megaflows.
 	hints  []conntrack.Hints
 	pairs  []pair   // index: low bits of the pair's serial
 	recent []uint32 // serials of recently stored pairs; index: hash of both slots
@@ -96,16 +97,15 @@ type fused struct {
 	first    [packet.BatchSize]begun // state of each frame in hintless
 }
 
-// begun has what a hint needs of a frame, noted when the frame was tracked: the first megaflow, the
-// connection and the direction.
+// begun has the data of a tracked frame that a hint for its connection needs: the megaflow before tracking,
+// the connection and the direction.
 type begun struct {
 	slot, generation uint32
 	ref              conntrack.Ref
 	dir              uint8
 }
 
-// kindOf returns how an action list can be fused with connection tracking. The first n elements of
-// the list are a ct action.
+// kindOf returns the fuseKind of an action list. The first n elements of the list are a ct action.
 func kindOf(actions []flowtable.Action, n int) fuseKind {
 	if actions[0].U32&(flowtable.CTForce|flowtable.CTFTP|flowtable.CTTFTP) != 0 {
 		return fuseNot
@@ -181,9 +181,9 @@ func (w *Worker) seekHints(frameSet uint32, zone uint16) uint32 {
 	return u.found & frameSet
 }
 
-// hinted returns the set of frames in the list "order" that have a valid hint. The keys of frames in
-// equalKeys have the words in u.agreed. A frame of this set whose hint is the agreement's pair needs no
-// further comparison.
+// hinted returns the set of frames in the list "order" that have a valid hint. u.agreed has key words that
+// match both megaflows of one pair. equalKeys is the set of frames whose keys have these words. If the hint
+// of such a frame refers to the same pair, its key needs no further comparison.
 func (w *Worker) hinted(order []uint8, equalKeys uint32) (set uint32) {
 	u, a := &w.fused, &w.fused.agreed
 	u.settled = w.tracks.tracker.SettleAll(order, u.hints, &u.serials, a.serial, w.now)
@@ -198,7 +198,7 @@ func (w *Worker) hinted(order []uint8, equalKeys uint32) (set uint32) {
 	return set
 }
 
-// agrees reports whether key k matches both megaflows of the pair with this serial. If it does, agrees
+// agrees reports whether key k matches both megaflows of the pair with this serial number. If it does, agrees
 // stores the key's words in u.agreed for the next frames.
 func (w *Worker) agrees(serial uint32, k *flowtable.Key) bool {
 	u := &w.fused
@@ -233,8 +233,8 @@ func (w *Worker) runFused(firstIndex, end int, slot uint32) (tracked uint32) {
 	return tracked
 }
 
-// follows tracks frame i by the hint of its connection and sets the frame's second megaflow. It returns
-// false if the hint cannot be used. waiting is the set of earlier frames that were not fused.
+// follows tracks frame i by the hint of its connection and sets the frame's second megaflow. It returns false
+// if the hint cannot be used. waiting is the set of earlier frames that are executed after the fused ones.
 func (w *Worker) follows(i int, slot, waiting uint32) bool {
 	if waiting != 0 && w.overtakes(i, waiting) {
 		return false
@@ -279,8 +279,8 @@ type agreement struct {
 	words  [5]uint64
 }
 
-// The method set stores the words of key k, which matches both megaflows of pair p. It clears the
-// agreement if the megaflows also depend on other words of the key.
+// The method set stores the words of key k, which matches both megaflows of pair p. If the megaflows also
+// match other words of the key, set clears the agreement instead.
 func (a *agreement) set(p *pair, k *flowtable.Key) {
 	if a.serial = p.serial; p.beyondAgreement {
 		a.serial = 0
@@ -335,8 +335,8 @@ func (w *Worker) executeFused(first, end int, set uint32) {
 }
 
 // wantFused prepares hints for frames that were tracked without a hint. Only established TCP and UDP
-// connections get one. slot is the frames' first megaflow. If there is no second look-up, wantFused
-// stores the hints at once; otherwise fuse does so later.
+// connections get one. slot is the frames' megaflow before tracking. If the action list has no look-up after
+// tracking, wantFused stores the hints at once. Otherwise the function fuse stores them after that look-up.
 func (w *Worker) wantFused(order []uint8, slot uint32, kind fuseKind) {
 	u, t := &w.fused, &w.tracks
 	const want = conntrack.Tracked | conntrack.Established
@@ -377,16 +377,16 @@ func (w *Worker) fuse() {
 	u.hintless = 0
 }
 
-// The method hint stores a hint for the connection and the direction of frame i. The hint's first
-// megaflow is that in fused.first.
+// The method hint stores a hint for the connection and the direction of frame i. The hint refers to the
+// megaflow in fused.first and to the megaflow "second", which was found after tracking.
 func (w *Worker) hint(i int, second, secondGeneration uint32) {
 	u, f := &w.fused, &w.fused.first[i%packet.BatchSize]
 	serial := w.serialOf(&pair{slot: f.slot, generation: f.generation, second: second, secondGeneration: secondGeneration})
 	u.hints[f.ref.Number&uint32(len(u.hints)-1)][f.dir&1] = conntrack.Hint{Tag: serial, Generation: f.ref.Generation}
 }
 
-// serialOf returns the serial of pair p, whose caller has set only slots and generations. If the pair is new,
-// serialOf fills in the other fields and stores it.
+// serialOf returns the serial number of pair p, whose caller has set only slots and generations. If the pair
+// is new, serialOf fills in the other fields and stores it.
 func (w *Worker) serialOf(p *pair) uint32 {
 	u := &w.fused
 	wrap := uint32(len(u.pairs) - 1)

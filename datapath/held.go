@@ -21,9 +21,10 @@ const (
 	heldSweepNS = 100_000_000
 )
 
-// heldPool lists the free held slots and counts the held frames. The worker owns it. bySender has the
-// number of held frames of each sender (senderOf), byTemplate of each tunnel template. A frame leaves its
-// slot by the method consume or drop, or by release at the end of the batch in which it was resumed.
+// heldPool lists the free slots for held frames and counts the held frames. The worker owns it. bySender has
+// the number of held frames of each sender (senderOf), byTemplate that of each tunnel template. The methods
+// consume and drop free the slot of a frame. So does release, at the end of the batch in which the frame was
+// processed again.
 type heldPool struct {
 	sh    *Shared
 	batch *packet.Batch
@@ -140,10 +141,10 @@ func (p *heldPool) waiting(heldSlot uint32) *HeldFrame {
 	return &p.sh.Held[heldSlot]
 }
 
-// heldSlotBits is the number of low bits of a reference that are the slot. A reference (ref) identifies a
-// held frame in its upcall and in the commands that answer the upcall. Its other bits are the low bits
-// of HeldFrame.Number. So an answer that arrives after the frame has expired does not reach the next
-// frame in the slot.
+// A reference (ref) identifies a held frame in its upcall and in the commands that answer the upcall.
+// heldSlotBits is the number of its low bits that have the frame's slot. The other bits are the low bits of
+// HeldFrame.Number. So if an answer arrives after the frame has expired, it does not apply to the next frame
+// in the slot.
 const heldSlotBits = 16
 
 func (p *heldPool) refOf(slot uint32) uint32 { return p.sh.Held[slot].Number<<heldSlotBits | slot }
@@ -172,7 +173,8 @@ func (p *heldPool) answered(ref uint32) (slot uint32, h *HeldFrame) {
 	return slot, h
 }
 
-// release frees the slot of a held frame, which then has another number.
+// release frees the slot of a held frame. It changes the slot's number, so that a late answer for the frame
+// does not apply to the next frame in the slot.
 func (p *heldPool) release(slot uint32) {
 	h := &p.sh.Held[slot]
 	h.State = HeldFree
@@ -189,8 +191,9 @@ func (p *heldPool) consume(slot uint32) {
 	p.release(slot)
 }
 
-// The method drop drops the frame held in a slot. The port of the tunnel counts the drop if the frame waits
-// for a neighbour, because other outputs may have sent their copies. Otherwise the input port counts it.
+// The method drop drops the frame held in a slot. If the frame waits for the next hop of a tunnel, the port
+// of the tunnel counts the drop, because other outputs may have sent their copies of the frame. Otherwise the
+// input port counts it.
 func (p *heldPool) drop(slot uint32, reason packet.DropReason) {
 	p.captures.heldDrop(slot, reason)
 	h := &p.sh.Held[slot]
@@ -232,9 +235,9 @@ func (w *Worker) resume(slot uint32, h *HeldFrame) {
 	}
 }
 
-// checkOffload checks the unfinished offload of a frame whose key was just extracted. If actions had pushed
-// a header of MPLS or PBB on a held frame, extraction finds no IP header behind it. checkOffload then
-// restores the offsets that the slot has kept.
+// checkOffload checks the unfinished checksum or segmentation of a frame whose key was just extracted. If
+// actions had pushed an MPLS or PBB header on the frame before it was held, extraction finds no IP header.
+// checkOffload then restores the header offsets that are stored with the held frame.
 func (w *Worker) checkOffload(f *packet.Frame) packet.DropReason {
 	if f.Held != 0 && f.L3 == 0 {
 		if h := &w.sh.Held[f.Held-1]; h.L3 != 0 {

@@ -8,9 +8,9 @@ import (
 	"weft/port"
 )
 
-// InHand records the worker's current activity, so that control's watchdog can detect a hung worker and the
-// port that it serves. It fills one cache line. The worker writes it with plain stores. The control
-// process may read it at any time.
+// InHand records the worker's current activity. From it, the watchdog of the control process detects a hung
+// worker and the port that the worker serves. It fills one cache line. The worker writes it with plain
+// stores. The control process may read it at any time.
 type InHand struct {
 	// Visit has the bits of a value of the type Visit, which says what receive queue the worker polls. It
 	// changes with every poll, so a long pass over many queues does not look like a hung worker.
@@ -67,8 +67,8 @@ func (s Sending) Queue() int { return int(s>>16) & 0xffff }
 
 var _ [1<<16 - port.MaxPorts]struct{} // A port number fits into 16 bits.
 
-// visit records that the worker now uses receive queue q, for the watchdog and for the blame after a memory
-// fault.
+// visit records that the worker now uses receive queue q. The watchdog reads this record. After a memory
+// fault, it tells which port has caused the fault.
 func (r *reception) visit(q *rxQueue) {
 	r.rxInUse = q
 	r.visits++

@@ -2,9 +2,9 @@
 
 package datapath
 
-// keptBatch is a batch that was handled, but whose receive buffers are not released yet, because
-// outputs have postponed the flush of some of its frames. If the engine dies before the flush, the
-// next engine receives these frames again.
+// keptBatch is a batch that was handled, but whose receive buffers are not released yet, because output ports
+// have postponed the flush of some of its frames. If the engine process dies before the flush, the next
+// engine process receives these frames again.
 type keptBatch struct {
 	turn  uint64             // pass in which the batch was received
 	count uint8              // number of entries in ports; 0: no batch is kept
@@ -48,8 +48,8 @@ func (w *Worker) releaseOrKeep(q *rxQueue) {
 // stream of full batches.
 const streamNS = 100_000
 
-// release releases the queue's buffers. In a stream of full batches it may keep the newest ones for
-// a while (docs/decisions/0025).
+// release releases the queue's receive buffers. Within streamNS after a full batch, the queue may keep the
+// newest buffers until the next release (docs/decisions/0025).
 func (q *rxQueue) release(now uint64) {
 	if now < q.lateNS {
 		q.keeper.ReleaseLate()
@@ -69,7 +69,7 @@ func (w *Worker) flushFor(b *keptBatch) {
 	b.count = 0
 }
 
-// owes reports whether port p still postpones the flush of frames of the kept batch b.
+// owes reports whether port p has not yet flushed frames of the kept batch b.
 func (p *txPort) owes(b *keptBatch) bool { return p.tx != nil && p.owedIn != 0 && p.owedIn <= b.turn }
 
 // releaseIfFlushed releases the kept batch of queue q, if there is one and all its output ports have
@@ -94,15 +94,16 @@ func (w *Worker) flushAndRelease(q *rxQueue) {
 	q.release(w.now)
 }
 
-// releaseBetweenBatches calls flushAndRelease while the worker handles no batch. It first records q as
-// the queue in use, so that a memory fault is blamed on q's port.
+// releaseBetweenBatches calls flushAndRelease while the worker handles no batch. It first records q as the
+// queue in use, so that q's port counts as the cause of a memory fault.
 func (w *Worker) releaseBetweenBatches(q *rxQueue) {
 	w.visit(q)
 	w.flushAndRelease(q)
 	w.rxInUse = nil
 }
 
-// releaseAllQueues releases the kept batches and the late buffers of all queues. Parked queues have none.
+// releaseAllQueues releases the receive buffers of all queues that have postponed their release. Parked
+// queues have none.
 func (w *Worker) releaseAllQueues() {
 	for at := range w.queues.awake {
 		w.releaseKept(w.queues.queue(at))

@@ -7,10 +7,11 @@ import (
 	"weft/flowtable"
 )
 
-// This file lends connections to the kernel: its BPF programs then forward the connection's frames, by the
-// same pair of megaflows as fuse.go. A port's memory of lent connections is a conntrack.Kernel. Only the
-// first receive queue of a port has it, so frames of other queues do not cause a connection to be lent.
-// To take a connection back means that its frames come to the worker again.
+// This file lends connections to the kernel: BPF programs of the kernel then forward the frames of a lent
+// connection, by the same pair of megaflows as in fuse.go. To take a connection back means that its frames
+// come to the worker again. A conntrack.Kernel is the memory in which the BPF programs of a port find its
+// lent connections. Only the first receive queue of a port has one, so frames of other queues do not cause a
+// connection to be lent.
 
 const (
 	// lendEveryNS is the interval in nanoseconds at which a worker restarts the timeouts of lent connections
@@ -22,9 +23,9 @@ const (
 	maxLentIdle = 30
 )
 
-// lend lends a connection to the kernel. Frame number i of queue q belongs to the connection, has the key
-// "key", and was just fused with pair p. lend does nothing if one of the pair's megaflows does not run in
-// the kernel.
+// lend lends the connection of frame number i of queue q to the kernel. The frame has the key "key", and the
+// worker has just used the pair p of megaflows for it. lend does nothing if the kernel does not execute both
+// megaflows.
 func (f *kernelFlows) lend(q *rxQueue, i int, key *flowtable.Key, p *pair) {
 	first, second := conntrack.Stage{Slot: p.slot, Serial: q.kernel.Serial(p.slot)}, conntrack.Stage{Slot: p.second, Serial: q.kernel.Serial(p.second)}
 	if first.Serial == 0 || second.Serial == 0 || q.tunnel && key[flowtable.WTunIPv4] == 0 {
@@ -38,7 +39,7 @@ func (f *kernelFlows) lend(q *rxQueue, i int, key *flowtable.Key, p *pair) {
 }
 
 // openQueue prepares the lending of connections of queue q, if the port can have connections in the kernel.
-// It takes connections back that an earlier engine has lent.
+// It takes back connections that an earlier engine process has lent.
 func (f *kernelFlows) openQueue(q *rxQueue, now uint64) {
 	k, is := q.rx.(conntrack.Kernel)
 	if !is || f.tracks.tracker == nil {
@@ -48,8 +49,9 @@ func (f *kernelFlows) openQueue(q *rxQueue, now uint64) {
 	f.renew(q, now, true)
 }
 
-// closeQueue takes all counts and lent connections of queue q back, before the worker gives up the queue.
-// It also takes the counts of megaflows that the kernel no longer has.
+// closeQueue is called before the worker gives up queue q. It takes back the connections of the queue that
+// are lent to the kernel. It also adds the kernel's last counts of megaflows to the worker's counts, even
+// those of megaflows that the kernel no longer executes.
 func (f *kernelFlows) closeQueue(q *rxQueue, now uint64) {
 	if q.offloaded != nil {
 		for slot := range q.offloaded.OffloadSlots() {

@@ -29,8 +29,8 @@ type PortQueues struct {
 	Tunnel bool
 }
 
-// mailbox carries the requests of other goroutines to the worker, one at a time: adding and removing ports,
-// and Stop.
+// mailbox carries requests of other goroutines to the worker, one at a time: to add or remove a port, or to
+// begin another pass (Settle). Stop ends the worker through it.
 type mailbox struct {
 	mail     atomic.Pointer[mail] // present request; nil: none. Its store in post pairs with takeMail.
 	mailing  sync.Mutex           // serializes calls of post

@@ -7,16 +7,17 @@ import (
 	"weft/port"
 )
 
-// This file adds the counts of megaflows that the kernel executes (package offload) to the worker's
-// counts, so that control finds all counts of a megaflow, a port and a worker in one place. To take
-// the kernel's counts means to read and reset them.
+// This file adds the counts of megaflows that the kernel executes (package offload) to the worker's counts.
+// So the control process finds all counts of a megaflow, a port and a worker in one place. To take the
+// kernel's counts means to read and reset them.
 
-// offloadEveryNS is the interval in nanoseconds at which a worker takes the counts of flows in
-// the kernel. A sleeping worker takes them when it wakes, at least every maxSleepMS.
+// offloadEveryNS is the interval in nanoseconds at which a worker reads and resets the kernel's counts of
+// flows. A sleeping worker does so when it wakes, at least every maxSleepMS.
 const offloadEveryNS = 100_000_000
 
-// kernelFlows keeps the accounts of the megaflows and connections that the kernel executes for the worker's
-// ports. The worker owns it; offload.go has the megaflows, lend.go the connections. No frame passes it.
+// kernelFlows is the worker's part in the megaflows and connections that the kernel executes for its ports.
+// Its methods read the kernel's counts of megaflows (offload.go), and lend connections to the kernel
+// (lend.go). The worker owns it.
 type kernelFlows struct {
 	sh      *Shared
 	cache   *flowtable.Cache
@@ -26,8 +27,8 @@ type kernelFlows struct {
 	renewNS uint64 // time from which "work" looks at lent connections again
 }
 
-// work takes the counts of all megaflows in the kernel every offloadEveryNS, and renews all lent connections
-// every lendEveryNS. Each pass calls it.
+// work is called in each pass. Every offloadEveryNS, it adds the kernel's counts of all megaflows to the
+// worker's counts. Every lendEveryNS, it restarts the timeouts of the connections that the kernel forwards.
 func (f *kernelFlows) work(now uint64) {
 	if f.queues.offloaded == 0 || now < f.countNS && now < f.renewNS {
 		return
@@ -52,7 +53,8 @@ func (f *kernelFlows) work(now uint64) {
 	}
 }
 
-// creditSlot takes the counts of the megaflow in a slot, before a command removes the megaflow.
+// creditSlot adds the kernel's counts of the megaflow in a slot to the worker's counts. It is called before a
+// command removes the megaflow.
 func (f *kernelFlows) creditSlot(slot uint32, now uint64) {
 	if f.queues.offloaded == 0 {
 		return
@@ -64,8 +66,9 @@ func (f *kernelFlows) creditSlot(slot uint32, now uint64) {
 	}
 }
 
-// credit takes the kernel's counts of a megaflow slot for frames of queue q. It adds them to the
-// counts of the megaflow, the ports and the worker.
+// credit takes the kernel's counts of a megaflow slot for frames of queue q. It adds them to the counts of
+// the megaflow, the ports and the worker. If the megaflow has only tracked the frames, credit adds them only
+// to the megaflow's counts, because another megaflow counts them for the ports.
 func (f *kernelFlows) credit(q *rxQueue, slot uint32, now uint64) {
 	n := q.offloaded.TakeCounts(slot)
 	if n.Packets == 0 {

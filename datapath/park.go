@@ -55,8 +55,8 @@ type parking struct {
 // endPass ends a pass. idle is the number of awake queues that the pass found empty.
 func (p *parking) endPass(idle int) { p.idle, p.parks = idle, 0 }
 
-// postpone records that the worker asks epoll in this pass. A busy worker then asks again only after
-// parkedEveryNS.
+// postpone records that the worker asks epoll for events in this pass. A busy worker then asks again only
+// after parkedEveryNS.
 func (p *parking) postpone(turn, now uint64) { p.turn, p.askNS = turn, now+parkedEveryNS }
 
 // parked returns the number of parked queues, which follow the awake ones in the field order.
@@ -91,7 +91,8 @@ func (w *Worker) park(q *rxQueue) bool {
 	return true
 }
 
-// wake makes queue q awake if it is parked. The caller disarms it.
+// wake makes queue q awake if it is parked. The caller cancels the queue's request for a notification
+// (Disarm).
 func (p *waiter) wake(q *rxQueue) {
 	if int(q.place) >= p.queues.awake {
 		q.ready, q.usedNS = true, p.now

@@ -52,7 +52,7 @@ type rxQueue struct {
 	counted port.Counted    // rx as a port.Counted; nil: rx does not count waiting frames
 	ahead   port.Prefetcher // rx as a port.Prefetcher; nil: rx cannot prefetch
 	keeper  port.Keeper     // rx as a port.Keeper; nil: rx cannot keep a batch, see kept.go
-	// rx as a port.Offloaded; nil: no flows of the port run in the kernel
+	// rx as a port.Offloaded; nil: no flows of the port may run in the kernel
 	offloaded port.Offloaded
 	// rx as a conntrack.Kernel, to which the worker lends connections (lend.go); nil: it lends none
 	kernel       conntrack.Kernel

@@ -9,37 +9,37 @@ import (
 	"weft/port"
 )
 
-// This file charges a guest for slow memory in which it receives frames. The measured visit of a sender's
-// queue (account.go) includes the copies into the memory of receivers. The time of a copy depends on the
-// receiver: on the pages that its memory lacks, and on the number of descriptors of its chains. Without
-// the charges of this file, the sender would pay for it.
+// This file makes a guest wait for the time of slow copies into its memory. The measured time of a sender's
+// visit (account.go) includes the copies into the memory of receivers. The time of a copy depends on the
+// receiver: on missing pages of its memory, and on the number of descriptors in its chains. Without this
+// file, the whole time would count for the sender.
 //
 // After a visit of at least sliceNS, the worker measures each Send to a guest for measuredSendsNS. Before a
-// Send it reads a byte of each page of the frames, so that waits for the sender's pages count for the
-// sender. The time of the Send beyond freeFrameNS and freeBytesPerNS counts for the receiver, and not for
-// the sender. It becomes the receiver's debt only if a third port has frames. A receiver that owes more
-// than receiverSlackNS gets no frames (packet.DropSlowReceiver). All these debts together fall by
-// 1/receiverShare of the elapsed time, so slow receivers take at most this part of a busy worker's time
+// Send it reads a byte of each page of the frames, so that waits for the sender's pages count for the sender.
+// The time of the Send beyond freeFrameNS and freeBytesPerNS counts for the receiver, and not for the sender.
+// It becomes the receiver's debt only if a third port has frames. A receiver whose debt exceeds
+// receiverSlackNS gets no frames (packet.DropSlowReceiver). All these debts together fall by 1/receiverShare
+// of the elapsed time, so slow receivers take at most this part of a busy worker's time
 // (docs/decisions/0058-receivers-pay-for-slow-copies.md).
 
 const (
-	// measuredSendsNS is the time for which the worker measures each Send after a slow visit. It is much
-	// longer than a visit, because nobody pays for the first slow visit after it. It is shorter than the
-	// usual time between two pauses of a virtual machine, because a pause looks like a slow visit.
+	// measuredSendsNS is the time in nanoseconds for which the worker measures each Send after a slow visit.
+	// After it, the next slow visit counts for no port, so this time is much longer than a visit. It is shorter
+	// than the usual time between two pauses of a virtual machine, because a pause looks like a slow visit.
 	measuredSendsNS = 200_000_000
-	// A copy may take freeFrameNS for each frame, and 1 ns for every freeBytesPerNS bytes, without a charge.
-	// This is several times the duration of a copy into pages that exist.
+	// A copy may take freeFrameNS for each frame, and 1 ns for every freeBytesPerNS bytes, before its time
+	// counts for the receiver. This is several times the duration of a copy into pages that exist.
 	freeFrameNS    = 500
 	freeBytesPerNS = 4
 	receiverShare  = 8
-	// receiverSlackNS is the debt up to which a receiver gets frames. The virtual machine may pause during
-	// a copy that also finds a page missing, which looks like slow memory. A pause shorter than
-	// receiverSlackNS costs the receiver no frame.
+	// receiverSlackNS is the largest debt in nanoseconds with which a receiver still gets frames. If the virtual
+	// machine pauses during a copy that also finds a page missing, the pause looks like slow memory. A pause
+	// shorter than receiverSlackNS costs the receiver no frame.
 	receiverSlackNS = 10_000_000
 	pageBytes       = 4096
 )
 
-// receivers has the debts of ports in whose memory copies are slow.
+// receivers has the debts of ports into whose memory copies are slow.
 type receivers struct {
 	sh *Shared
 	*passTime
@@ -58,8 +58,8 @@ func (r *receivers) init(w *Worker) {
 	r.debtors = make([]uint16, 0, port.MaxPorts)
 }
 
-// deliver calls Send of port p's transmit queue for frames of b, and returns its result. It charges the
-// port for a slow Send while copies are measured.
+// deliver calls Send of port p's transmit queue for frames of b, and returns its result. While the worker
+// measures copies, it adds the time of a slow Send to the debt of port p.
 func (w *Worker) deliver(p *txPort, b *packet.Batch, order []uint8) int {
 	if w.now >= w.receivers.untilNS || !p.foreign || w.rxInUse == nil {
 		return p.tx.Send(b, order)
@@ -71,9 +71,9 @@ func (w *Worker) deliver(p *txPort, b *packet.Batch, order []uint8) int {
 	return n
 }
 
-// senderPart makes the worker measure copies for measuredSendsNS after a slow visit, which took spentNS. It
-// returns the time that the sender pays: 0 if the copies of this visit were not measured, because
-// a receiver may have caused the delay.
+// senderPart is called after a slow visit, which took spentNS. From then on, the worker measures copies for
+// measuredSendsNS. senderPart returns the time that counts for the sender. It is 0 if the copies of this
+// visit were not measured, because a receiver may have caused the delay.
 func (r *receivers) senderPart(spentNS uint64) uint64 {
 	if r.now >= r.untilNS {
 		spentNS = 0
@@ -96,8 +96,8 @@ func (r *receivers) readPages(b *packet.Batch, order []uint8) (bytes int) {
 	return bytes
 }
 
-// charge charges port p for a Send that began at the time "began" and has just ended. The first
-// freeNS of its duration are free of charge.
+// charge adds the time of a Send to port p to the port's debt. The Send began at the time "began" and has
+// just ended. The first freeNS of its duration do not count.
 func (r *receivers) charge(p *txPort, began, freeNS uint64) {
 	now := r.clock()
 	spentNS := now - began
@@ -148,7 +148,8 @@ func (w *Worker) refuse(p *txPort, order []uint8) bool {
 	return true
 }
 
-// forget clears the debt that port p has as a receiver. The worker calls it when it gets the port.
+// forget clears the debt of port p for slow copies into its memory. The worker calls it when it gets the
+// port.
 func (r *receivers) forget(p *txPort) {
 	p.slowNS = 0
 	if i := slices.Index(r.debtors, uint16(p.port)); i >= 0 {

@@ -7,7 +7,7 @@ import (
 	"weft/packet"
 )
 
-// rewriteNSH executes an action that sets a field of the network service header.
+// rewriteNSH executes an action that sets a field of the network service header (NSH).
 func rewriteNSH(f *packet.Frame, a *flowtable.Action) {
 	v := packet.NSHFields(a.U32)
 	switch a.Op {

@@ -36,7 +36,8 @@ type Sampled struct {
 // sampledBytes is the size of a Sampled in a record: the tag, the observation and the probability.
 const sampledBytes = 8 + 8 + 4
 
-// sampleSight is the part of a sight (capture.go) that only a sampled frame has.
+// sampleSight has those arguments of writeRecord that only a sampled frame has. It is a part of sight
+// (capture.go).
 type sampleSight struct {
 	action      *flowtable.Action // nil: the frame is not sampled
 	observation uint64
@@ -68,9 +69,9 @@ func (c *captures) sampleRun(first, end int, actions []flowtable.Action) (count 
 	return count
 }
 
-// sample executes the OpSample a on frame i. With the probability of a, it writes the frame's first bytes
-// to each capture whose port is SamplePort. Beyond the rate of maySample, it only counts the frame.
-// observation has the IPFIX domain and point, see flowtable.OpObserve.
+// sample executes the OpSample a on frame i: with the probability of a, it copies the frame's first bytes to
+// each capture whose port is SamplePort. If the frame exceeds the rate of maySample, it only counts the
+// frame. observation has the IPFIX domain and point, see flowtable.OpObserve.
 func (c *captures) sample(i int, a *flowtable.Action, observation uint64) {
 	if !c.sampling || a.U32 != 1<<32-1 && uint32(c.dice.Uint64()>>32) >= a.U32 {
 		return

@@ -9,8 +9,8 @@ import "weft/packet"
 // the checksum, or cuts the large frame into segments. The segments share the large frame's memory;
 // only the output copies their payload.
 
-// largeWork has buffers for frames that the worker itself cuts, merges or makes. A stage uses them only
-// while it handles one frame or one run.
+// largeWork has buffers for frames that the worker itself cuts, merges or makes. They are in use only while
+// the worker handles one frame, or one run (consecutive frames with the same megaflow).
 type largeWork struct {
 	coalescer packet.Coalescer
 	segments  packet.Batch // segments of a large frame, or a frame that the worker itself has made

@@ -17,8 +17,8 @@ type outputs struct {
 	touched portList                  // output ports to flush at the end of the batch
 	owed    portList                  // ports whose flush was postponed, see flush
 	overlay [packet.BatchSize]overlay // outer header of each pending frame
-	// tunnel fields that an action list has set; the index is tracks.forked, because a look-up in
-	// the middle of a list executes another list
+	// tunnel fields that an action list has set. The index is tracks.forked: a look-up in the middle of a list
+	// executes another list, which has its own fields.
 	fields    [maxForks + 1]tunnel.Fields
 	overlaid  bool    // some frame of the batch may have an entry in overlay
 	delivered bool    // this pass has sent a frame to a local process, see fewFrames
@@ -288,7 +288,7 @@ func (w *Worker) flush(p *txPort, postpone bool) {
 	}
 }
 
-// flushOwed executes the flushes that passes before pass "turn" have postponed.
+// flushOwed executes the postponed flushes that were due before pass number "turn".
 func (w *Worker) flushOwed(turn uint64) {
 	for at := w.owed.count - 1; at >= 0; at-- {
 		p := &w.ports[w.owed.ports[at]]

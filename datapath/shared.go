@@ -29,8 +29,8 @@ type Sizes struct {
 	Templates int `json:"templates"`
 }
 
-// DefaultSizes are the sizes for a small machine. Unused memory costs nothing, because the kernel
-// allocates pages only when they are first used.
+// DefaultSizes are the sizes for a small machine. Large sizes cost no memory until it is used, because the
+// kernel allocates pages only when they are first used.
 var DefaultSizes = Sizes{
 	Cache:       flowtable.DefaultSizes,
 	Held:        2048,
@@ -117,9 +117,9 @@ func CarveShared(l *shm.Layout, s Sizes) *Shared {
 	return sh
 }
 
-// Counters are the counters of one worker. The worker writes them with plain stores
-// of aligned words; the control process reads them at any time. New fields go to the
-// end, because the next engine uses the same memory.
+// Counters are the counters of one worker. The worker writes them with plain stores of aligned words; the
+// control process reads them at any time. New fields go to the end, because the next engine process,
+// perhaps of a later version, uses the same memory.
 type Counters struct {
 	Passes        uint64 // passes that found at least one frame
 	IdlePasses    uint64 // passes that found no frame
@@ -135,16 +135,16 @@ type Counters struct {
 	// number of system calls of the worker itself, not including the system calls of
 	// its queues
 	Syscalls uint64
-	// Drops counts dropped frames by reason, over all ports. A frame with several
-	// outputs counts once for each output that could not send the frame.
+	// Drops counts dropped frames by reason, over all ports. If a frame has several outputs, Drops counts it
+	// once for each output that could not send it.
 	Drops [packet.DropReasons]uint64
 	// CommandsRefused counts invalid commands, such as a command for an expired held frame.
 	// InstallsRefused counts megaflows that the cache has refused, see flowtable.InstallResult.
 	CommandsRefused uint64
 	InstallsRefused uint64
 	Batches         uint64 // batches received, each with at least one frame
-	// Gaps counts passes by the time since the beginning of the previous pass, without sleep. The index is
-	// the result of GapBucket.
+	// Gaps is a histogram of the time from the beginning of one pass to that of the next, without sleep. The
+	// index is the result of GapBucket.
 	Gaps [GapBuckets]uint64
 	// ParkedQueues is the number of receive queues that are parked now (park.go). It is no running total.
 	ParkedQueues uint64

@@ -16,17 +16,17 @@ const (
 	// maxReadUnasked is the largest number of taps and sockets that a worker reads
 	// without calling epoll first. Reading an empty one costs a system call each.
 	maxReadUnasked = 4
-	// uncountedEveryNS is the interval in nanoseconds at which a worker asks epoll about its counted
-	// queues, because their counts miss a few frames (port.Counted).
+	// uncountedEveryNS is the interval in nanoseconds at which a worker asks epoll about queues whose waiting
+	// frames the kernel counts (port.Counted). The kernel's counts miss a few frames.
 	uncountedEveryNS = 100_000
 	// maxSleepMS is the longest sleep in milliseconds. It is finite, because the worker must go on
 	// writing its heartbeat. noWaitFDSleepMS is the longest sleep if some queue cannot wake the worker up.
 	maxSleepMS      = 500
 	noWaitFDSleepMS = 1
-	// answerSpinNS is the shortest time in nanoseconds for which a worker with held frames polls
-	// before it sleeps. Control answers 32 misses in about 60 µs. If the worker sleeps in this time,
-	// control has to wake it up through its eventfd. This costs control 8 µs for each batch of answers,
-	// on a virtual machine whose idle cores halt.
+	// answerSpinNS is the shortest time in nanoseconds for which a worker with held frames polls before it
+	// sleeps. The control process answers 32 misses in about 60 µs. If the worker sleeps in this time, the
+	// control process has to wake it up through its eventfd. On a virtual machine whose idle cores halt, this
+	// costs the control process 8 µs for each batch of answers.
 	answerSpinNS = 250_000
 	// spinGrowth is the factor by which the polling time grows after a short sleep. A sleep is short if
 	// this longer polling time would have replaced it. The next frame is then likely to come so
@@ -45,7 +45,7 @@ const (
 
 // waiter is the epoll set of a worker: its command eventfd and the WaitFDs of its queues. It is
 // level-triggered, except for queues whose field edge is set. Its methods find the queues that may have
-// frames, and make parked ones awake (park.go). The worker itself decides when it sleeps.
+// frames, and make parked ones (park.go) awake. The decision to sleep is made elsewhere, by the worker.
 type waiter struct {
 	sh *Shared
 	*passTime
@@ -106,9 +106,9 @@ func (p *waiter) forget(q *rxQueue) {
 	}
 }
 
-// findReady sets the field ready of the awake polled queues that may have frames. Counted queues need no
-// system call for this. For the other queues, a busy worker makes the system calls only every
-// readyEveryNS.
+// findReady sets the field ready of the awake polled queues (taps and sockets) that may have frames. Queues
+// whose waiting frames the kernel counts need no system call for this. For the other queues, a busy worker
+// makes the system calls only every readyEveryNS.
 func (p *waiter) findReady() {
 	if p.queues.polled == 0 {
 		return
@@ -132,8 +132,8 @@ func (p *waiter) findReady() {
 	}
 }
 
-// findCounted sets the field ready of the counted queues in which frames wait. Every uncountedEveryNS
-// it also asks epoll, because the counts miss a few frames.
+// findCounted sets the field ready of the queues in which frames wait by the kernel's count (port.Counted).
+// Every uncountedEveryNS it also asks epoll, because the counts miss a few frames.
 func (p *waiter) findCounted() {
 	for at := range p.queues.awake {
 		if q := p.queues.queue(at); q.counted != nil && q.counted.Waits() {

@@ -40,8 +40,8 @@ func (w *Worker) sweep(q *rxQueue) (count int) {
 	return count
 }
 
-// keepAgreement discards the stored agreement (key words that match a pair of megaflows) if one of
-// the two megaflows has changed since.
+// keepAgreement discards u.agreed, the stored key words that match both megaflows of a pair, if one of the
+// two megaflows has changed since.
 func (w *Worker) keepAgreement() {
 	u := &w.fused
 	p := &u.pairs[u.agreed.serial&uint32(len(u.pairs)-1)]
@@ -50,9 +50,9 @@ func (w *Worker) keepAgreement() {
 	}
 }
 
-// seekLive begins the look-up of the live frames among the connections of a conntrack zone. It
-// returns the frames in order, and their likely connections for a prefetch of hints. equalKeys is
-// the set of frames whose keys have the words in u.agreed.
+// seekLive begins the look-up of the live frames (not dropped) among the connections of a conntrack zone.
+// order lists these frames. "lines" has the number of the likely connection of each, for a prefetch of its
+// hints. equalKeys is the set of frames whose keys have the words in u.agreed.
 func (w *Worker) seekLive(zone uint16) (order []uint8, lines *[packet.BatchSize]uint32, equalKeys uint32) {
 	u, tr := &w.fused, w.tracks.tracker
 	a := &u.agreed
@@ -62,7 +62,7 @@ func (w *Worker) seekLive(zone uint16) (order []uint8, lines *[packet.BatchSize]
 		k := &w.keys[i]
 		dst, ip, l4 := k[flowtable.WEthDst], k[flowtable.WIP], k[flowtable.WL4]
 		if dst&0xffff != packet.EtherTypeIPv4 || ip>>56 != packet.ProtoTCP && ip>>56 != packet.ProtoUDP || ip>>32&0xff != 0 {
-			// SeekEnds takes only unfragmented TCP and UDP over IPv4.
+			// SeekEnds takes only unfragmented TCP and UDP over IPv4. SeekFlows skips frames that it cannot look up.
 			order, lines = tr.SeekFlows(&w.batch, w.live, zone)
 			return order, lines, 0
 		}

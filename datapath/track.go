@@ -224,14 +224,14 @@ func (w *Worker) trackRun(first, end int, slot uint32, actions []flowtable.Actio
 	return n
 }
 
-// fuses reports whether the worker may use and store hints for the frames of this batch. A capture that
-// looks at every frame prevents it, because a trace must show every look-up.
+// fuses reports whether the worker may skip look-ups of this batch by hints (fuse.go). A capture that looks
+// at every frame prevents it, because a trace must show every look-up.
 func (w *Worker) fuses() bool {
 	return w.tracks.tracker != nil && !w.tracks.plain && !w.captures.everyFrame && w.tracks.forked == 0 && w.tracks.looped == 0 && w.rxInUse != nil
 }
 
-// track executes the ct action in tracks.request on the frames in the list "order". It drops frames that
-// the action refuses. Without a tracker, all frames become invalid.
+// track executes the ct action in tracks.request on the frames in the list "order". It drops frames that the
+// action refuses. If the worker has no connection table, all frames get the ct_state invalid.
 func (w *Worker) track(order []uint8) {
 	t := &w.tracks
 	for _, i := range order {
@@ -274,9 +274,9 @@ func (w *Worker) tunnelled(order []uint8) (set uint32) {
 	return set
 }
 
-// recirculate looks frame i up again with recirc_id "id". If isLast is true, it only notes the frame: the
-// look-up follows together with other frames. Otherwise it makes the look-up at once, executes
-// the actions found, and then restores the frame. It returns false if it has dropped the frame.
+// recirculate looks frame i up again with recirc_id "id". If isLast is true, it only adds the frame to
+// tracks.repeats, and the look-up follows together with other frames. Otherwise it makes the look-up at once,
+// executes the actions found, and then restores the frame. It returns false if it has dropped the frame.
 func (w *Worker) recirculate(i int, id uint32, isLast bool) bool {
 	t := &w.tracks
 	t.recircs[i] = id
@@ -313,8 +313,8 @@ func (w *Worker) recirculate(i int, id uint32, isLast bool) bool {
 	return true
 }
 
-// executeFrame executes the actions of the megaflow that the look-up has found for frame i, or reports the
-// miss to control.
+// executeFrame executes the actions of the megaflow that the look-up has found for frame i. If it has found
+// none, executeFrame asks the control process.
 func (w *Worker) executeFrame(i int) {
 	if slot := w.slots[i]; slot == flowtable.NoSlot {
 		w.miss(i)

@@ -18,7 +18,7 @@ type upcalls struct {
 }
 
 // begin reserves room in the ring for an upcall with a body of n bytes, and writes its header. It returns the
-// body for the caller to fill; nil: the ring is full. The method end adds the upcall to the ring.
+// body, which the caller fills before it calls the method end. The result is nil if the ring is full.
 func (u *upcalls) begin(op UpcallOp, arg uint32, n int) []byte {
 	msg := u.ring.Reserve(messageHeader + n)
 	if msg == nil {
@@ -73,9 +73,9 @@ func (w *Worker) miss(i int) {
 	w.sh.Counters.Misses++
 }
 
-// awaitNeighbour holds frame i and asks the control process to resolve the next hop of the tunnel
-// template of action a. Later, only this tunnel action is executed on the frame, with the tunnel fields
-// x; nil: none. The slot keeps a copy of x.
+// awaitNeighbour holds frame i and asks the control process for the next hop of the tunnel template of action
+// a. After the answer, only this tunnel action is executed on the frame, with the tunnel fields x; nil: none.
+// The slot keeps a copy of x.
 func (w *Worker) awaitNeighbour(i int, a *flowtable.Action, x *tunnel.Fields) {
 	f := &w.batch.Frames[i]
 	if f.Held != 0 && w.sh.Held[f.Held-1].Then.Op != flowtable.OpNone {

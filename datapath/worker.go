@@ -36,8 +36,8 @@ const (
 	// (docs/decisions/0050).
 	yieldFrames = 64
 	manyFrames  = packet.BatchSize / 2
-	// fewFrames is the largest number of frames of a pass after which the worker yields the core
-	// to a local process. It does so if the pass has sent that process a frame.
+	// fewFrames is a number of frames. If a pass has sent a frame to a local process and received at most
+	// fewFrames frames, the worker yields the core to that process.
 	fewFrames = 2
 	// suspectNS is the duration in nanoseconds above which a pass is suspiciously long. A guest may
 	// have made its eventfd slow, so the worker then measures the next signals (shm.Suspect).
@@ -77,11 +77,11 @@ type Config struct {
 	BFD *BFDTable
 }
 
-// Worker is one thread of the data path. Only AddPort, RemovePort, Settle and Stop
-// may be called from other goroutines.
+// Worker is one thread of the data path. Only AddPort, RemovePort, Settle and Stop may be called from other
+// goroutines.
 //
-// Its state is grouped by the stage that owns it. The file of the stage has the type of the
-// group. A group is embedded if several stages use its fields.
+// Its state is divided into types, one for each stage of the work on a batch. The file of the stage defines
+// the type. A type is embedded if several stages use its fields.
 type Worker struct {
 	batch packet.Batch // first field, for alignment to cache lines
 
@@ -139,9 +139,9 @@ type pacing struct {
 	bfdDue     uint64 // time of the next call of runBFD; the largest uint64: no sessions
 }
 
-// NewWorker returns a worker that uses the shared memory sh. It has no megaflows, templates,
-// terminations and ports until control's commands add them. Frames that the worker of an earlier
-// engine held stay held. The caller calls Close after Run.
+// NewWorker returns a worker that uses the shared memory sh. The worker has no megaflows, templates,
+// terminations and ports until commands of the control process add them. Frames that the worker of an earlier
+// engine process held stay held. The caller calls Close after Run.
 func NewWorker(sh *Shared, c Config) (*Worker, error) {
 	w := &Worker{sh: sh, config: c}
 	w.ended = make(chan struct{})
@@ -347,9 +347,9 @@ func (w *Worker) pass() {
 	}
 }
 
-// yieldBusy ends a pass that had something to do. It yields the core if the pass had at most fewFrames
-// frames and sent one to a local process, which may answer at once. A worker with taps also yields after
-// yieldFrames frames.
+// yieldBusy is called at the end of a pass that had something to do. It yields the core if the pass had at
+// most fewFrames frames and sent one to a local process, which may answer at once. A worker with taps also
+// yields after yieldFrames frames.
 func (w *Worker) yieldBusy(frames int) {
 	answer := w.delivered && frames <= fewFrames
 	if frames >= manyFrames {
