@@ -2,12 +2,12 @@
 
 // Package afpacket is an uplink through packet sockets (AF_PACKET, packet(7)) with
 // the virtio-net header. It serves devices on which AF_XDP copies each frame, above
-// all a veth, and devices that segment UDP. Control sets the uplink up (Setup); the
-// engine opens its queues (Open).
+// all a veth, and devices that segment UDP. The control process sets the uplink up
+// (Setup). The engine process, which forwards frames, opens its queues (Open).
 //
-// The kernel copies received frames into a mapped ring, from which the engine takes
-// them without a system call (ring.go). Frames that are longer than a slot of the ring
-// are read from the socket, one call each.
+// The kernel copies received frames into a mapped ring, from which the engine process
+// takes them without a system call (ring.go). Frames that are longer than a slot of the
+// ring are read from the socket, one call each.
 //
 // # Trains of datagrams
 //
@@ -27,11 +27,12 @@
 // # Datagrams in the kernel's stack
 //
 // A packet socket gets copies. A BPF program on the device's ingress drops the datagrams
-// behind the packet sockets, so the kernel's stack sees only fragments (ingress.go). Control
-// also binds a UDP socket with a filter that drops everything to every tunnel endpoint. The
-// UDP socket reserves the port and lets the kernel merge datagrams (GRO). It also keeps the
-// kernel from answering fragments with ICMP errors. The program needs Linux 6.6 and
-// CAP_BPF. Without the program, the socket keeps the kernel from answering any datagram.
+// behind the packet sockets, so the kernel's stack sees only fragments (ingress.go). For
+// every tunnel endpoint, the control process also binds a UDP socket whose filter drops
+// everything. The UDP socket reserves the port and lets the kernel merge datagrams (GRO). It
+// also keeps the kernel from answering fragments with ICMP errors. The BPF program needs
+// Linux 6.6 and CAP_BPF. Without the program, the UDP socket keeps the kernel from answering
+// any datagram.
 package afpacket
 
 import (
@@ -61,13 +62,13 @@ const (
 	ethernetLen = 14
 )
 
-// spec is the specification of an uplink in JSON, which control sends to the engine
+// spec is the specification of an uplink in JSON, which the control process sends to the engine process
 // together with the sockets' descriptors.
 type spec struct {
 	Dev string `json:"dev"`
-	// Rings is the number of sockets that have a ring of Slots slots. They come first.
-	// Queues is the number of the other sockets. An engine of a version without rings
-	// refuses an uplink whose sockets have rings.
+	// Rings is the number of sockets that have a ring of Slots slots. They come first. Queues is the number of
+	// the other sockets. An engine process of a version without rings refuses an uplink whose sockets have
+	// rings.
 	Rings  int `json:"rings,omitempty"`
 	Slots  int `json:"slots,omitempty"`
 	Queues int `json:"queues"`
@@ -80,8 +81,8 @@ type spec struct {
 	Feeder bool `json:"feeder,omitempty"`
 	// All says that the sockets take every frame of the device, see Config.All.
 	All bool `json:"all,omitempty"`
-	// Offload is offload.Version if known flows of the port may run in the kernel, otherwise 0. The
-	// descriptors of the flows' counters follow those of the sockets and the feeder.
+	// Offload is offload.Version if flows of the port may be forwarded by the kernel (package offload),
+	// otherwise 0. The descriptors of the flows' counters follow those of the sockets and the feeder.
 	Offload int `json:"offload,omitempty"`
 }
 

@@ -14,23 +14,23 @@ import (
 	"weft/packet"
 )
 
-// This file has what distinguishes a port of a device (Config.All) from an uplink. Its sockets take
-// every frame that arrives at the device. The ingress program then drops every frame, so that the
-// kernel's stack neither answers nor forwards the frames that the switch forwards. The kernel takes
-// the VLAN tag off a received frame and writes it into the slot's header in the ring. A port of a
+// A port of a device (Config.All) differs from an uplink as follows. Its sockets take every frame that
+// arrives at the device. The ingress program, which runs after the sockets have got their copies, drops every
+// frame. So the kernel's stack neither answers nor forwards the frames that the switch forwards. The kernel
+// takes the VLAN tag off a received frame and writes it into the slot's header in the ring. A port of a
 // device therefore needs rings.
 
 // takeEverything is a filter that accepts every frame.
 var takeEverything = []unix.SockFilter{statement(ret, whole)}
 
-// takeAll makes the sockets take every frame of the device, including frames to other MAC addresses.
-// If offloads is true and the kernel can do it, known flows run in the kernel.
+// takeAll makes the sockets take every frame of the device, including frames to other MAC addresses. If
+// offloads is true and the kernel can do it, BPF programs in the kernel forward the frames of known flows.
 func (u *Uplink) takeAll(offloads bool) error {
 	if u.noRing != "" {
 		return fmt.Errorf("the port needs mapped rings, which have the VLAN tags: %s", u.noRing)
 	}
 	for _, fd := range u.sockets {
-		// The membership ends with the socket.
+		// The device stays in promiscuous mode until the socket is closed.
 		err := unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP,
 			&unix.PacketMreq{Ifindex: int32(u.ifindex), Type: unix.PACKET_MR_PROMISC})
 		if err != nil {

@@ -11,12 +11,11 @@ import (
 	"weft/internal/shm"
 )
 
-// This file detects stopped rings. Some kernels stop a ring for good after a frame
-// whose kind of segmentation does not exist in the virtio-net header, for example a
-// large SCTP frame of a container behind Linux's vxlan device. tpacket_rcv then leaves
-// the slot's bit set in rx_owner_map (seen on Linux 6.18). A peer can send such a
-// frame. Control therefore checks for stopped rings at intervals, and sets the uplink
-// up without rings.
+// This file detects stopped rings. Some kernels stop a ring for good after a frame whose kind of segmentation
+// does not exist in the virtio-net header, for example a large SCTP frame of a container behind Linux's vxlan
+// device. The function tpacket_rcv then leaves the slot's bit set in rx_owner_map (seen on Linux 6.18). A
+// peer can send such a frame. The control process therefore checks for stopped rings at intervals, and if it
+// finds one, it sets the uplink up again without rings.
 
 // ErrStopped means that the kernel has stopped a ring for good.
 var ErrStopped = errors.New("the kernel has stopped the ring of a packet socket")
@@ -61,8 +60,8 @@ func (u *Uplink) Check() error {
 	return nil
 }
 
-// ringIsEmpty reports whether no frame waits for the engine in the ring of socket i. An engine that
-// stands still leaves its ring full, so an empty ring that drops frames is stopped.
+// ringIsEmpty reports whether no frame waits for the engine process in the ring of socket i. While the engine
+// process hangs, its ring is full. So if an empty ring drops frames, the kernel has stopped it.
 func (u *Uplink) ringIsEmpty(i int) bool {
 	mem, err := unix.Mmap(u.sockets[i], 0, u.spec.Slots*slotBytes, unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {

@@ -33,8 +33,8 @@ const (
 	manglesID        = "tx-tcp-mangleid-segmentation"
 )
 
-// idManglers are drivers that announce cutsTunnels, but leave the segmentation of TCP over IPv4 in
-// tunnels to the kernel unless manglesID is on, which is not the default (igb_features_check,
+// idManglers are drivers that announce the feature cutsTunnels, but leave the segmentation of TCP over IPv4
+// in tunnels to the kernel unless the feature manglesID is on. It is off by default (igb_features_check,
 // ixgbe_features_check and similar functions in Linux 6.18).
 var idManglers = []string{"igb", "igbvf", "igc", "ixgbe", "ixgbevf"}
 
@@ -54,8 +54,8 @@ func openFeeder(dev string, ifindex int) (fd int, err error) {
 	return fd, nil
 }
 
-// segmentsTunnels returns an error if the device does not segment tunnelled frames
-// itself. The kernel's segmentation is slower than a train of datagrams.
+// segmentsTunnels returns an error if the device does not segment tunnelled frames itself. The kernel would
+// then segment them, which is slower than a train of datagrams.
 func segmentsTunnels(dev string) error {
 	tool, err := ethtool.NewEthtool()
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 
 // This file attaches the programs that run known flows in the kernel (package offload).
 
-// attachFilter attaches an eBPF program as the socket filter of all packet sockets.
+// attachFilter attaches an eBPF program as the socket filter of all packet sockets of the uplink.
 func (u *Uplink) attachFilter(program int) error {
 	for _, fd := range u.sockets[:u.spec.sockets()] {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ATTACH_BPF, program); err != nil {
@@ -26,8 +26,8 @@ func (u *Uplink) attachFilter(program int) error {
 	return nil
 }
 
-// offloadTunnels makes u.flows, a table of flows from tunnels, and attaches its programs. After an
-// error, u.flows is nil and nothing is attached.
+// offloadTunnels makes u.flows, the table of those flows from tunnels that the kernel forwards. It attaches
+// the programs of the table. After an error, u.flows is nil and nothing is attached.
 func (u *Uplink) offloadTunnels() error {
 	table, err := offload.NewUplink()
 	if err != nil {
@@ -45,8 +45,9 @@ func (u *Uplink) offloadTunnels() error {
 	return nil
 }
 
-// offloadEndpoints loads and attaches the programs of u.flows. endpoints is a filter of takeEndpoints.
-// The sockets get the frames that this filter accepts and that belong to no flow of the table.
+// offloadEndpoints loads and attaches the BPF programs of u.flows, the table of flows that the kernel
+// forwards. endpoints is a filter of takeEndpoints. The sockets get the frames that this filter accepts and
+// that belong to no flow of the table.
 func (u *Uplink) offloadEndpoints(endpoints []unix.SockFilter) error {
 	toSocket := slices.Concat(
 		asm.Instructions{asm.LoadMem(asm.R0, asm.R6, skbLen, asm.Word), asm.JLT.Imm(asm.R0, ethernetLen, "next")},
@@ -74,8 +75,8 @@ func (u *Uplink) replaceIngress(program *ebpf.Program) error {
 	return u.attachIngress(program)
 }
 
-// offloadFlows makes u.flows, a table of flows, and attaches its programs. After an error, u.flows is
-// nil and nothing is attached.
+// offloadFlows makes u.flows, the table of those flows of the device that the kernel forwards. It attaches
+// the programs of the table. After an error, u.flows is nil and nothing is attached.
 func (u *Uplink) offloadFlows() error {
 	table, err := offload.New()
 	if err != nil {
@@ -94,11 +95,11 @@ func (u *Uplink) offloadFlows() error {
 	return nil
 }
 
-// Flows returns the table of flows that run in the kernel. The uplink owns it. It is nil if no flow
-// can run there; reason then says why, if Config.Offload asks for it.
+// Flows returns the table of flows that the kernel forwards. The uplink owns it. It is nil if the kernel can
+// forward none. If Config.Offload is set, reason then says why.
 func (u *Uplink) Flows() (table *offload.Table, reason string) { return u.flows, u.noFlows }
 
-// countedQueue is the first receive queue of a port whose known flows may run in the kernel. It is a
+// countedQueue is the first receive queue of a port whose known flows the kernel may forward. It implements
 // port.Offloaded, so the worker reads the counters of these flows from it.
 type countedQueue struct {
 	port.Rx

@@ -15,11 +15,12 @@ import (
 	"weft/packet"
 )
 
-// This file has the ingress program, a BPF program on the device's ingress hook (tcx, Linux 6.6). It
-// drops the datagrams that the packet sockets take, except for fragments. The packet sockets get their
-// copies before the program runs (__netif_receive_skb_core). So the program only saves the kernel's
-// stack the routing, netfilter and UDP socket look-up of each datagram. Control and engine both hold
-// the program's link. The kernel detaches the program when the link's last descriptor closes.
+// This file has the ingress program, a BPF program on the device's ingress hook (tcx, Linux 6.6). It drops
+// the datagrams that the packet sockets take, except for fragments. The packet sockets get their copies
+// before the program runs (__netif_receive_skb_core). So the program only saves the kernel's stack the
+// routing, netfilter and UDP socket look-up of each datagram. The control process and the engine process both
+// hold a descriptor of the program's link. The kernel detaches the program when the last of these descriptors
+// closes.
 
 // results of the ingress program (include/uapi/linux/bpf.h, enum tcx_action_base)
 const (
@@ -110,8 +111,8 @@ func loadWordOf(k uint32) asm.Instruction {
 	return asm.LoadAbs(int32(k), asm.Word)
 }
 
-// spareStack makes the ingress program drop the frames that the filter accepts. If this fails, the
-// stack sees these frames too, and u.noIngress is the reason.
+// spareStack makes the ingress program drop the frames that the filter accepts, so that the kernel's stack
+// does not process them. If this fails, the stack sees these frames too, and u.noIngress is the reason.
 func (u *Uplink) spareStack(filter []unix.SockFilter) {
 	u.noIngress = ""
 	if err := u.setIngress(filter); err != nil {
@@ -138,7 +139,8 @@ func (u *Uplink) setIngress(filter []unix.SockFilter) error {
 	return u.replaceIngress(program)
 }
 
-// attachIngress attaches the first ingress program to the device and stores its link in u.ingress.
+// attachIngress attaches an ingress program to the device, which has none yet, and stores the program's link
+// in u.ingress.
 func (u *Uplink) attachIngress(program *ebpf.Program) (err error) {
 	u.ingress, err = link.AttachTCX(link.TCXOptions{Interface: u.ifindex, Program: program, Attach: ebpf.AttachTCXIngress})
 	if errors.Is(err, ebpf.ErrNotSupported) {
@@ -156,9 +158,9 @@ func (u *Uplink) closeIngress() {
 	}
 }
 
-// IngressFDs returns the descriptors that Restore takes after those of Snapshot: the link of the
-// ingress program, then those of the flows that run in the kernel. Without a program it returns nil.
-// The uplink owns the descriptors.
+// IngressFDs returns the descriptors that Restore needs after those of Snapshot: the link of the ingress
+// program, then the descriptors of the table of flows that the kernel forwards. Without an ingress program it
+// returns nil. The uplink owns the descriptors.
 func (u *Uplink) IngressFDs() []int {
 	l, ok := u.ingress.(interface{ FD() int })
 	switch {
@@ -170,6 +172,6 @@ func (u *Uplink) IngressFDs() []int {
 	return []int{l.FD()}
 }
 
-// InStack returns the reason why the kernel's stack also sees the datagrams of the tunnels; "": it
-// does not see them.
+// InStack returns the reason why the kernel's stack also sees the datagrams of the tunnels. The result is ""
+// if the stack does not see them.
 func (u *Uplink) InStack() string { return u.noIngress }

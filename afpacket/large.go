@@ -108,16 +108,16 @@ func (q *txQueue) sendCut(b *packet.Batch, order []uint8) (count int, reason pac
 	return count, partly(q.writeTrain(), begun)
 }
 
-// joins reports whether frame f can be part of the train whose first frame is firstFrame: its segments
-// have the same size and outer headers, and all of them fit.
+// joins reports whether the segments of frame f can be part of the train whose first frame is firstFrame.
+// They can if they have the same size and outer headers, and if all of them fit.
 func (t *txTrain) joins(firstFrame, f *packet.Frame) bool {
 	return f.Offload.GSO == firstFrame.Offload.GSO && f.SegmentLen() == firstFrame.SegmentLen() &&
 		t.segments+f.SegmentCount() <= maxSegments && t.total+f.SegmentCount()*t.size <= maxTrain && sameOuter(firstFrame, f)
 }
 
-// partly returns the drop reason after a failed write. begun says that some segments were already
-// sent. In this case the worker must not send the frames again, so partly returns DropTxFailed instead
-// of DropTxFull.
+// partly returns the drop reason after a failed write of segments. If begun is true, some segments were
+// already sent, so the worker must not send the frames again. In this case, partly returns DropTxFailed
+// instead of DropTxFull.
 func partly(reason packet.DropReason, begun bool) packet.DropReason {
 	if reason == packet.DropTxFull && begun {
 		return packet.DropTxFailed
@@ -165,8 +165,8 @@ func (q *txQueue) writeTrain() packet.DropReason {
 	return q.write(q.FD, 2)
 }
 
-// finishLater sets the virtio-net header vnet so that the kernel or the device finishes the outer UDP
-// checksum of frame f.
+// finishLater sets fields of the virtio-net header vnet. They tell the kernel or the device to compute the
+// outer UDP checksum of frame f.
 func finishLater(vnet []byte, f *packet.Frame) {
 	const needsChecksum, offset = 1, 6
 	vnet[vnetFlags] = needsChecksum

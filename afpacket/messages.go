@@ -16,7 +16,8 @@ import (
 // One system call sends all messages (docs/decisions/0047). The frames of a connection stay in order,
 // because they have the same outer addresses and ports.
 
-// messageList divides consecutive ordinary frames of a batch, a run, into messages for sendmmsg(2).
+// messageList divides consecutive ordinary frames of a batch into messages for sendmmsg(2). These frames are
+// called a run.
 type messageList struct {
 	count    int
 	heads    [packet.BatchSize]messageHead
@@ -49,11 +50,11 @@ func (l *messageList) init(mem []byte) {
 	l.messages, l.vnets, l.outers = iovec.Messages(mem, packet.BatchSize), mem[vnetsAt:outersAt], mem[outersAt:]
 }
 
-// sendOrdinary sends the ordinary frames at the start of the list order, up to the first large or too
-// long frame. It returns their number. Frames that could not be sent have their Drop set. isFull says
-// that the kernel is out of buffers.
+// sendOrdinary sends the ordinary frames at the start of the list order. It stops at the first frame that is
+// large or too long. It returns the number of frames that it has handled. Frames that could not be sent have
+// their Drop set. isFull says that the kernel is out of buffers.
 //
-// A memory fault can interrupt it only before it has sent a frame.
+// Memory of a guest may fault only before the first frame is sent.
 func (q *txQueue) sendOrdinary(b *packet.Batch, order []uint8) (count int, isFull bool) {
 	for _, i := range order {
 		if f := &b.Frames[i]; f.Offload.GSO != packet.GSONone || f.SegmentLen() > q.Longest {
@@ -78,10 +79,9 @@ func flowOf(f *packet.Frame) uint64 {
 	return binary.LittleEndian.Uint64(h)
 }
 
-// divide divides the frames in the list order into messages. The frames of a train have equal outer
-// headers and equal lengths; only the last one may be shorter. vectors is the largest number of
-// vectors of a train. If trains is false, each frame is a message of its own. So is a frame in GRE, in
-// any case.
+// divide divides the frames in the list order into messages. A train is a message whose frames have equal
+// outer headers and equal lengths; only the last frame may be shorter. vectors is the largest number of
+// vectors of a train. A frame in GRE is always a message of its own. If trains is false, every frame is.
 func (l *messageList) divide(b *packet.Batch, order []uint8, trains bool, vectors int) {
 	l.count = 0
 	for n, i := range order {
@@ -125,10 +125,10 @@ func (l *messageList) divide(b *packet.Batch, order []uint8, trains bool, vector
 	}
 }
 
-// finishChecksums finishes the checksums that the device will not finish. The device finishes one
-// checksum of a frame. In a train this is the outer one of each datagram, so finishChecksums finishes
-// the inner ones. In another frame with two unfinished checksums, finishChecksums finishes both,
-// because the virtio-net header can describe only one.
+// finishChecksums computes those checksums that the device will not. The device computes one checksum for
+// each frame. In a train, this is the outer checksum of each datagram, so finishChecksums computes the inner
+// ones. If another frame lacks two checksums, finishChecksums computes both, because the virtio-net header
+// can describe only one.
 func (l *messageList) finishChecksums(b *packet.Batch, order []uint8) {
 	for h := range l.heads[:l.count] {
 		head := &l.heads[h]

@@ -14,17 +14,16 @@ import (
 	"weft/packet"
 )
 
-// A ring is memory of a socket that the kernel shares with the engine (PACKET_RX_RING,
-// TPACKET_V2, Documentation/networking/packet_mmap.rst). The kernel copies each frame
-// into the next slot and sets the slot's status. If a frame is longer than a slot, the
-// slot has only its beginning, and the whole frame is also queued in the socket
-// (PACKET_COPY_THRESH). The order of slots and the order of the socket's queue are the
-// same.
+// A ring is memory of a socket that the kernel shares with the engine process (PACKET_RX_RING, TPACKET_V2,
+// Documentation/networking/packet_mmap.rst). The kernel copies each frame into the next slot and sets the
+// slot's status. If a frame is longer than a slot, the slot has only its beginning, and the whole frame is
+// also queued in the socket (PACKET_COPY_THRESH). The order of slots and the order of the socket's queue are
+// the same.
 //
-// The ring belongs to the socket, which control holds, so it outlives the engine. The
-// next engine must continue at the right slot, but the kernel does not report its own
-// position. The engine therefore stores two facts in the ring: received slots have the
-// status slotTaken, and the record has the position after the last batch.
+// The ring belongs to the socket. The control process holds the socket, so the ring outlives the engine
+// process. The next engine process must continue at the right slot, but the kernel does not report its own
+// position. The engine process therefore stores two facts in the ring. It sets the status of a received slot
+// to slotTaken. After each batch, it stores its position in the record, a field in the first slot.
 
 const (
 	// ringSlots is the number of slots of a ring. If no slot is free, the kernel drops
@@ -34,13 +33,13 @@ const (
 	// bytes fits. blockBytes is the unit in which the kernel allocates the ring.
 	slotBytes  = 2048
 	blockBytes = 64 << 10
-	// slotReserve is a number of bytes between a slot's header and its frame that the
-	// kernel leaves alone (PACKET_RESERVE). In the first slot, they contain the record
-	// at recordAt. They follow sockaddr_ll, which ends at byte 52.
+	// slotReserve is the number of bytes between a slot's header and its frame that the kernel leaves alone
+	// (PACKET_RESERVE). In the first slot, these bytes have the record (the position at which the next engine
+	// process continues), at offset recordAt. They follow sockaddr_ll, which ends at byte 52.
 	slotReserve = 16
 	recordAt    = 64
-	// slotTaken is the status of a received slot until its release. The kernel neither
-	// sets this value nor writes to a slot that has it.
+	// slotTaken is the status of a slot from which the engine process has received the frame, until it releases
+	// the slot. The kernel neither sets this value nor writes to a slot that has it.
 	slotTaken = 1 << 16
 )
 
@@ -84,8 +83,8 @@ type ring struct {
 	record *atomic.Uint32 // value of next after the last batch, stored for the next engine
 }
 
-// openRing maps the ring of the socket fd. It releases the slots that the last engine
-// had received.
+// openRing maps the ring of the socket fd. It releases the slots that the last engine process has received
+// but not released.
 func openRing(fd, slots int) (ring, error) {
 	if slots <= 0 || slots&(slots-1) != 0 {
 		return ring{}, fmt.Errorf("%d slots: expected a power of two", slots)
@@ -100,12 +99,11 @@ func openRing(fd, slots int) (ring, error) {
 	return r, nil
 }
 
-// resume continues where the last engine stopped. An engine marks a slot as taken
-// before it reads the frame, and stores the record (its position) after the batch. The
-// position to continue is therefore the first slot, from the record on, that is not
-// taken. The slots before it that are taken were not released. Their frames are lost
-// with the last engine, because one of them may have killed it, and some may already
-// have been sent.
+// resume continues where the last engine process stopped. An engine process marks a slot as taken before it
+// reads the frame, and stores the record (its position) after the batch. The position to continue is
+// therefore the first slot, from the record on, that is not taken. If slots before this position are still
+// taken, the last engine process has not released them. resume discards their frames: one of them may have
+// killed that process, and some may already have been sent.
 func (r *ring) resume(fd int) {
 	r.next = r.record.Load()
 	for range r.slots {
@@ -128,8 +126,8 @@ func (r *ring) resume(fd int) {
 	r.release(r.next)
 }
 
-// readAlready reports whether the last engine was killed between its read of a long frame from the
-// socket fd and the mark in the frame's slot. In this case the socket's next frame does not match the
+// readAlready reports whether the last engine process was killed after it had read a long frame from the
+// socket fd, and before it marked the frame's slot. In this case the socket's next frame does not match the
 // slot.
 func (r *ring) readAlready(fd int) bool {
 	s := r.slotAt(r.next)
@@ -154,7 +152,7 @@ func (r *ring) slotAt(position uint32) *slot { return &r.slots[position&r.mask] 
 
 // waits reports whether the next slot has a frame.
 func (r *ring) waits() bool {
-	// The load pairs with the kernel's barrier between the frame and the status
+	// The load of the status pairs with the kernel's barrier between its writes of the frame and of the status
 	// (tpacket_rcv).
 	return atomic.LoadUint32(&r.slotAt(r.next).Status)&unix.TP_STATUS_USER != 0
 }
@@ -166,14 +164,14 @@ func (r *ring) take() {
 	r.next++
 }
 
-// publish stores in the record the position at which the next engine continues.
+// publish stores in the record the position at which the next engine process continues.
 func (r *ring) publish() { r.record.Store(r.next) }
 
 // release returns the slots before position end to the kernel, which may then overwrite their frames.
 func (r *ring) release(end uint32) {
 	for ; r.taken != end; r.taken++ {
-		// The reads of the frame precede this store. The store pairs with the kernel's
-		// barrier before it reads the status (__packet_get_status).
+		// The frame was read before this store. The store pairs with the kernel's barrier before it reads the
+		// status (__packet_get_status).
 		atomic.StoreUint32(&r.slotAt(r.taken).Status, unix.TP_STATUS_KERNEL)
 	}
 }

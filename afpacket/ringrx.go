@@ -63,8 +63,9 @@ func (q *ringQueue) Recv(b *packet.Batch) int {
 	return b.N - was
 }
 
-// receive takes the frame of slot s, the next one. readBytes is the number of bytes that it has read
-// from the socket, 0 for a frame in the slot. ok is false if the frame could not be received.
+// receive takes the next slot s and receives its frame. readBytes is the number of bytes that it has read
+// from the socket; it is 0 if the whole frame was in the slot. ok is false if the frame could not be
+// received.
 func (q *ringQueue) receive(b *packet.Batch, s *slot) (readBytes int, ok bool) {
 	if q.takesAll {
 		q.tag = s.tag() // before take overwrites the status
@@ -107,10 +108,10 @@ func (q *ringQueue) truncated(b *packet.Batch, s *slot) {
 	b.Commit(f, k)
 }
 
-// fromSocket takes the next slot and reads its frame from the socket. The kernel queues the frame
-// before it sets the slot's status. So if the socket has no frame, an earlier engine has read it and
-// was killed before it took the slot; the slot then yields no frame. n is the number of bytes read. ok
-// is false if the read failed.
+// fromSocket takes the next slot and reads its frame from the socket. The kernel queues the frame in the
+// socket before it sets the slot's status. So if the socket has no frame, an earlier engine process has read
+// it and was killed before it took the slot. In this case, fromSocket only takes the slot. n is the number of
+// bytes read. ok is false if the read failed.
 func (q *ringQueue) fromSocket(b *packet.Batch) (n int, ok bool) {
 	at := q.buffer()
 	q.Vectors[1] = iovec.Vector{Base: at, Len: bufferLen}
@@ -136,13 +137,13 @@ func (q *ringQueue) fromSocket(b *packet.Batch) (n int, ok bool) {
 	return 0, false
 }
 
-// Release returns the slots to the kernel and makes the buffers available again. It keeps the slot and
-// the buffer of a train from which Recv has not returned all frames yet.
+// Release returns the slots to the kernel and makes the queue's buffers available again. If Recv has not
+// returned all frames of a train yet, Release keeps the slot and the buffer of the train.
 func (q *ringQueue) Release() {
 	end := q.ring.next
 	if q.train.length > 0 {
-		// the last slot has the train that Recv has not returned completely, because Recv takes no
-		// further slot before it has
+		// The last slot has a train from which Recv has not returned all frames yet. Recv takes no further slot
+		// before it has returned them.
 		end--
 	}
 	q.ring.release(end)

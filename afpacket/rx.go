@@ -56,8 +56,8 @@ func (q *rxQueue) init(fd int) (err error) {
 	return nil
 }
 
-// buffer returns the address of the next free buffer. The caller adds 1 to q.lent if it uses the
-// buffer.
+// buffer returns the address of the next free buffer. If the caller uses the buffer, it adds 1 to q.lent, the
+// number of buffers in use.
 func (q *rxQueue) buffer() uintptr { return q.buffers + uintptr((q.first+q.lent)%buffers)*bufferLen }
 
 // Recv reads datagrams, one per system call, until none waits or the batch is full. A system call may
@@ -112,17 +112,17 @@ func (q *rxQueue) goesOn(errno unix.Errno) bool {
 	return false
 }
 
-// unknown appends an empty frame with the reason DropBadOffload. It stands for a frame whose kind of
-// segmentation the virtio-net header cannot express. The kernel has already removed that frame from
-// the socket.
+// unknown appends an empty frame with the reason DropBadOffload. The frame stands for a received frame whose
+// kind of segmentation the virtio-net header cannot express. The kernel has already removed the received
+// frame from the socket.
 func (q *rxQueue) unknown(b *packet.Batch) {
 	f, _ := b.Next()
 	f.Drop = packet.DropBadOffload
 	b.Commit(f, 0)
 }
 
-// note appends a frame to the batch: the n bytes at addr, which came with the virtio-net header vnet.
-// If the bytes are a train, note stores the train in q.train instead.
+// note appends a received frame to the batch: the n bytes at addr, with the virtio-net header vnet. If the
+// bytes are a train (merged datagrams), note stores the train in q.train instead.
 func (q *rxQueue) note(b *packet.Batch, vnet *[packet.VnetLen]byte, addr uintptr, n int) {
 	if vnet[1] == vnetUDP && !q.takesAll && q.beginTrain(vnet, addr, n) {
 		return
@@ -165,9 +165,9 @@ func (q *rxQueue) beginTrain(vnet *[packet.VnetLen]byte, addr uintptr, n int) bo
 	return true
 }
 
-// outerOffsets returns the offsets of the outer IP and UDP headers of a frame that begins with h. The
-// frame may have one VLAN tag. It returns zeros if the frame is not UDP right behind an IP header
-// without options.
+// outerOffsets returns the offsets of the outer IP and UDP headers of a frame that begins with h. The frame
+// may have one VLAN tag. The result is zeros if the frame is not UDP, or if the IP header has options or
+// extension headers.
 func outerOffsets(h []byte) (l3, l4 int) {
 	if len(h) < ethernetLen {
 		return 0, 0
@@ -199,8 +199,8 @@ func (t *train) setLength(n int) {
 	}
 }
 
-// nextOfTrain appends one frame of the train to the batch: a large frame if JoinTrain can merge the
-// next datagrams, else a frame of the next datagram.
+// nextOfTrain appends one frame of the train to the batch. If JoinTrain can merge the next datagrams, this is
+// a large frame, otherwise the next datagram.
 func (q *rxQueue) nextOfTrain(b *packet.Batch) {
 	t := &q.train
 	n := min(t.size, t.length)
@@ -212,8 +212,7 @@ func (q *rxQueue) nextOfTrain(b *packet.Batch) {
 		t.addr, t.length = t.addr+taken, t.length-taken
 		return
 	}
-	// the address that the frame would have if its headers preceded the UDP payload at
-	// t.addr
+	// the address that the frame would have in memory if its headers directly preceded the UDP payload at t.addr
 	f.SetOrigin(t.addr - uintptr(t.outer))
 	t.setLength(int(n))
 	copy(header[:], t.header[:t.outer])
@@ -250,6 +249,7 @@ func (q *rxQueue) Release() {
 	q.first, q.lent = (q.first+q.lent-1)%buffers, 1
 }
 
-// Arm reports whether frames of a train still wait in the queue, which the descriptor does not show.
-// Arm needs no request to the kernel: the descriptor stays readable as long as a datagram waits.
+// Arm reports whether the queue has frames of a train that Recv has not returned yet; WaitFD does not show
+// them. Arm needs no request to the kernel: the descriptor stays readable as long as a datagram waits in the
+// socket.
 func (q *rxQueue) Arm() bool { return q.train.length > 0 }

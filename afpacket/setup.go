@@ -26,18 +26,18 @@ type Config struct {
 	// Slots is the number of slots of each socket's ring, a power of two; 0 means the
 	// default.
 	Slots int
-	// NoRing is the reason why the sockets must have no rings; "" allows rings.
+	// NoRing is the reason why the sockets must not have rings; "" allows rings.
 	NoRing string
 	// All makes a port of the device instead of an uplink: the sockets take every frame
 	// that arrives at the device, and the kernel's stack sees none (all.go).
 	All bool
-	// Offload lets known flows run in the kernel: all flows of a port of a device, or flows from the
-	// tunnels of an uplink.
+	// Offload lets the kernel forward known flows (package offload): all flows of a port of a device, or flows
+	// from the tunnels of an uplink.
 	Offload bool
 }
 
-// Uplink is control's handle of an uplink. Control owns it. Only one goroutine may
-// use it at a time.
+// Uplink is the handle with which the control process sets up an uplink. The control process owns it. Only
+// one goroutine may use it at a time.
 type Uplink struct {
 	spec      spec
 	ifindex   int
@@ -168,8 +168,8 @@ func (u *Uplink) open(cfg *Config) error {
 // Spec returns the specification for Open in JSON. Open also needs duplicates of FDs.
 func (u *Uplink) Spec() ([]byte, error) { return json.Marshal(u.spec) }
 
-// Whole reports whether large tunnelled frames reach the device unsegmented. If they do not, the
-// uplink sends them as trains of datagrams, and reason says why.
+// Whole reports whether large tunnelled frames reach the device unsegmented. Otherwise the uplink sends such
+// a frame as a train of datagrams, and reason says why.
 func (u *Uplink) Whole() (yes bool, reason string) { return u.spec.Feeder, u.noFeeder }
 
 // Ring reports whether all sockets have rings. If not, frames are read from some
@@ -255,7 +255,7 @@ func (u *Uplink) setFilters(filter []unix.SockFilter) error {
 	return nil
 }
 
-// Close closes control's descriptors. The engine's duplicates stay open.
+// Close closes the descriptors of this process. The duplicates that the engine process has stay open.
 func (u *Uplink) Close() {
 	closeAll(u.sockets)
 	closeAll(u.sinks)
@@ -273,9 +273,9 @@ func closeAll(fds []int) {
 	}
 }
 
-// snapshot is the state of an uplink in JSON for the next control process. The descriptors of FDs come
-// with it, then the sockets that the function sink has opened. Earlier versions refuse further
-// descriptors.
+// snapshot is the state of an uplink in JSON for the next control process. The next control process also gets
+// the descriptors of FDs, then those of the sockets that the function sink has opened. Earlier versions
+// refuse further descriptors.
 type snapshot struct {
 	Spec      spec             `json:"spec"`
 	Why       string           `json:"why,omitempty"`
@@ -286,8 +286,8 @@ type snapshot struct {
 	Endpoints []netip.AddrPort `json:"endpoints"`
 }
 
-// Snapshot returns the state and the descriptors of the uplink. Restore makes the same uplink from
-// them in the next control process. The uplink still owns the descriptors.
+// Snapshot returns the state and the descriptors of the uplink. From them, Restore makes the same uplink in
+// the next control process. The uplink still owns the descriptors.
 func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
 	blob, err = json.Marshal(snapshot{Spec: u.spec, Why: u.noFeeder, NoRing: u.noRing, NoFlows: u.noFlows, Index: u.ifindex, Veth: u.veth, Endpoints: u.endpoints})
 	return blob, slices.Concat(u.FDs(), u.sinks), err
@@ -331,8 +331,9 @@ func Restore(blob []byte, fds []int) (*Uplink, error) {
 // maxExtras is the largest number of descriptors that IngressFDs returns.
 const maxExtras = 1 + offload.FDs - offload.CountFDs
 
-// adoptFlows makes u.flows from the descriptors of the table: counts has those of its counters, extras
-// those of IngressFDs. It owns the descriptors, even if it fails.
+// adoptFlows makes u.flows, the table of flows that the kernel forwards, from the table's descriptors. counts
+// has the descriptors of its counters, extras those of IngressFDs. adoptFlows owns the descriptors, even if
+// it fails.
 func (u *Uplink) adoptFlows(counts, extras []int) (err error) {
 	if len(extras) != maxExtras || u.spec.Offload != offload.Version {
 		closeAll(counts)

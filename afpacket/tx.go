@@ -53,9 +53,9 @@ func newTx(fd, feeder int, s spec) (*txQueue, error) {
 	return q, nil
 }
 
-// Send sends the frames of the list, and returns the number of frames handled. It sends a large frame
-// unsegmented if the device accepts that. Each large frame costs one system call, or each train of
-// segments, or each run of ordinary frames. Send stops if the kernel is out of buffers.
+// Send sends the frames of the list order, and returns the number of frames handled. It sends a large frame
+// unsegmented if the device accepts that. It makes one system call for each large frame, for each train of
+// segments, and for consecutive ordinary frames together. Send stops if the kernel is out of buffers.
 func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	for n := 0; n < len(order); {
 		q.accepted = n
@@ -95,8 +95,9 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	return len(order)
 }
 
-// Taken implements port.TakingTx. It returns the number of frames that the last Send has handled, also
-// after a memory fault. Such a fault may interrupt Send, which reads guest memory to compute checksums.
+// Taken implements port.TakingTx. It returns the number of frames that the last Send has handled, even if a
+// memory fault has interrupted it. Such a fault is possible because Send reads guest memory to compute
+// checksums.
 func (q *txQueue) Taken() int { return q.accepted }
 
 // write sends the first vectors with one system call, and returns the drop reason if that failed.
@@ -160,9 +161,9 @@ func sameOuter(f, g *packet.Frame) bool {
 	return bytes.Equal(a[l3+2:l3+4], z[l3+2:l3+4]) && bytes.Equal(a[l3+6:l4], z[l3+6:l4])
 }
 
-// finishOuter completes the virtio-net header vnet and the outer headers h of a train. f is the
-// train's first frame, total the UDP payload of the whole train in bytes, and size that of one
-// datagram. UDP segmentation needs a UDP checksum, which the device finishes.
+// finishOuter completes the virtio-net header vnet and the outer headers h of a train. f is the train's first
+// frame. total is the length of the UDP payload of the whole train in bytes, and size the length of that of
+// one datagram. UDP segmentation needs a UDP checksum. The device computes it.
 func finishOuter(vnet, h []byte, f *packet.Frame, size, total int) {
 	l3, l4 := int(f.OuterL3), int(f.OuterL4)
 	length := packet.UDPLen + total

@@ -22,10 +22,9 @@ type Rx interface {
 	// example because of a corrupt ring or a removed device. The worker then stops
 	// using the queue and reports Fault.
 	Recv(b *packet.Batch) int
-	// Release lets the queue reuse the memory of all received frames. The worker calls
-	// Release at the end of a batch, after every output has gathered and flushed the
-	// frames. If the queue is a Keeper, the worker may call it at the end of the next
-	// batch instead.
+	// Release lets the queue reuse the memory of all received frames. The worker calls Release at the end of a
+	// batch, after every output has copied and published the frames. If the queue is a Keeper, the worker may
+	// call it at the end of the next batch instead.
 	Release()
 	// Arm requests a notification of the next frame from the guest or the kernel, and
 	// then checks the queue once more. If Arm returns true, the worker must not sleep.
@@ -40,16 +39,15 @@ type Rx interface {
 	// tap. The worker then calls Recv only from time to time, or when WaitFD is
 	// readable.
 	Polled() bool
-	// Fault returns the reason of the queue's failure for the operator; "": none.
+	// Fault returns the reason why the queue has failed, as a text for the operator; "": it has not failed.
 	Fault() string
 	// Close frees the mappings and descriptors of the queue. The caller makes sure that
 	// no worker uses the queue any more.
 	Close()
 }
 
-// Keeper is an Rx that does not lose unreleased frames if the engine dies: the next
-// engine receives them again. Outputs may therefore postpone the flush of frames from a
-// Keeper.
+// Keeper is an Rx that does not lose unreleased frames if the engine process dies: the next engine process
+// receives them again. Outputs may therefore postpone the publication of frames from a Keeper.
 type Keeper interface {
 	Rx
 	// ReleaseLate is called instead of Release if more frames will follow soon. The
@@ -85,7 +83,7 @@ type EdgeWatched interface {
 	EdgeWatched()
 }
 
-// Placed is a receive or transmit queue that needs to know its worker.
+// Placed is a receive or transmit queue that needs to know which worker uses it.
 type Placed interface {
 	// Place tells the queue the number of its worker, from 0 on, and the eventfd that
 	// wakes up this worker. No worker uses the device during Place.
@@ -94,18 +92,17 @@ type Placed interface {
 
 // Tx is a transmit queue.
 type Tx interface {
-	// Send gathers frames of b into the queue's own buffers. order lists the indexes of
-	// these frames. Send returns how many frames it has taken from the start of the
-	// list; the queue has no room for the others. Send keeps no reference to b. A frame
-	// that can never be sent, for example because it is too long, gets Drop set and
-	// counts as taken.
+	// Send copies frames of b into the queue's own buffers. order lists the indexes of these frames in b. Send
+	// returns how many frames it has taken from the start of the list; the queue has no room for the others.
+	// Send keeps no reference to b. A frame that can never be sent, for example because it is too long, gets
+	// Drop set and counts as taken.
 	Send(b *packet.Batch, order []uint8) int
-	// Flush publishes all gathered frames, with at most one notification of the
-	// receiver. The worker calls it once, at the end of a batch.
+	// Flush makes all frames that Send has copied visible to the receiver, with at most one notification. The
+	// worker calls it once, at the end of a batch.
 	Flush()
-	// Postpone is called instead of Flush if more frames will follow soon. The queue
-	// may leave the flush to the next Flush or Postpone, within one pass of the worker.
-	// Postpone reports whether it has done so.
+	// Postpone is called instead of Flush if more frames will follow soon. The queue may leave the work of this
+	// Flush to the next Flush or Postpone, within one pass of the worker. Postpone reports whether it has done
+	// so.
 	Postpone() bool
 	// MTU returns the length in bytes of the longest frame that the queue accepts,
 	// Ethernet header included. The limit applies to the segments of a large frame.
@@ -128,17 +125,17 @@ type TakingTx interface {
 	Taken() int
 }
 
-// ForeignTx is a Tx that writes to memory of another process, which can make Send slow. The worker
-// then charges the time to the port of the Tx.
+// ForeignTx is a Tx that writes to memory of another process, which can make Send slow. The time of a slow
+// Send counts for the port of the Tx, and not for the sender of the frames.
 type ForeignTx interface {
 	Tx
 	// Foreign does nothing. A queue with this method counts as one whose Send may be slow.
 	Foreign()
 }
 
-// Device has the queues of an open port in the engine. Control sends a specification in JSON and
-// descriptors for each port. The package of each kind of port has a function Open(spec []byte, fds
-// []int) (Device, error), which owns the descriptors, even if it fails.
+// Device has the queues of an open port in the engine process. For each port, the control process sends a
+// specification in JSON, and descriptors. The package of each kind of port has a function Open(spec []byte,
+// fds []int) (Device, error), which owns the descriptors, even if it fails.
 type Device interface {
 	// Rx and Tx return the device's queues. Their number never changes.
 	Rx() []Rx
@@ -151,21 +148,21 @@ type Device interface {
 	Close()
 }
 
-// Offloaded is an Rx of a port whose known flows may run in the kernel (package offload). The worker
-// adds the kernel's counts of these flows to its own.
+// Offloaded is an Rx of a port whose known flows the kernel may forward (package offload). The worker adds
+// the kernel's counts of these flows to its own.
 type Offloaded interface {
 	Rx
-	// TakeCounts returns the counts of a megaflow slot since its last call, and resets them.
+	// TakeCounts returns what the kernel has counted in a megaflow slot since the last call for this slot.
 	TakeCounts(slot uint32) OffloadCounts
-	// OffloadSlots returns the number of slots that may have counts: those from 0 on.
+	// OffloadSlots returns the number of slots that may have counts. They are the slots from 0 on.
 	OffloadSlots() uint32
-	// NextOffloaded returns the first slot, from the slot "from" on, that has a flow in the kernel.
-	// The kernel no longer counts in a slot without a flow, but the slot may still have counts.
+	// NextOffloaded returns the first slot, from the slot "from" on, that has a flow in the kernel. In a slot
+	// without a flow the kernel counts nothing more, but the slot may still have earlier counts.
 	NextOffloaded(from uint32) (slot uint32, found bool)
 }
 
-// OffloadCounts counts the frames of a flow that the kernel has sent to port Out since the last call
-// of TakeCounts for the flow's slot.
+// OffloadCounts counts the frames of a flow that the kernel has sent to port Out. It covers the time between
+// two calls of TakeCounts for the flow's slot.
 type OffloadCounts struct {
 	Packets, Bytes uint64
 	UsedNS         uint64 // time of the last frame (CLOCK_MONOTONIC)

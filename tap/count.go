@@ -11,21 +11,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The kernel counts the frames of each queue of a tap in memory that the engine maps. So the engine
-// sees without a system call that frames wait. A BPF program does the counting. The tun driver runs it
-// for each frame right before it queues the frame (TUNSETFILTEREBPF, Linux 4.16; the mapped array
-// needs Linux 5.5). The program accepts all frames. It exists as long as the device.
+// The kernel counts the frames of each queue of a tap in memory that the engine process maps. So the engine
+// process sees without a system call that frames wait. A BPF program does the counting. The tun driver runs
+// it for each frame right before it queues the frame (TUNSETFILTEREBPF, Linux 4.16; the mapped array needs
+// Linux 5.5). The program accepts all frames. It exists as long as the device.
 //
-// The count is a hint. The kernel queues a counted frame a moment later, or drops it if the queue is
+// The count is only a hint. The kernel queues a counted frame a moment later, or drops it if the queue is
 // full. It does not count a frame that another device's XDP program redirects to the tap.
 
 // countStride is the distance of two counts in bytes. Each count has a cache line of its own, because
 // different workers read the counts.
 const countStride = 64
 
-// CountFrames makes the kernel count the frames of each queue. Engines that open the tap afterwards
-// use the counts. If the kernel refuses, or if the device existed before, these engines look for
-// frames with system calls: see Counted. CountFrames does nothing if control has the counts already.
+// CountFrames makes the kernel count the frames of each queue. Engine processes that open the tap afterwards
+// use the counts. If the kernel refuses, or if the device existed before, they look for frames with system
+// calls: see Counted. CountFrames does nothing if the kernel already counts.
 func (t *Tap) CountFrames() {
 	if t.counts >= 0 {
 		return
@@ -41,11 +41,11 @@ func (t *Tap) CountFrames() {
 	t.spec.Counted = t.counts >= 0
 }
 
-// Counted reports whether the kernel counts the frames for the engines that open the tap from now on.
-// If it does not, reason says why; it is "" if CountFrames was not called.
+// Counted reports whether the kernel counts the frames for the engine processes that open the tap from now
+// on. If it does not, reason says why; it is "" if CountFrames was not called.
 func (t *Tap) Counted() (yes bool, reason string) { return t.counts >= 0, t.uncounted }
 
-// count makes a BPF map with one count for each queue, attaches a program that adds to them, and
+// count makes a BPF map with one count for each queue. It attaches a program that adds to these counts. It
 // returns the map's descriptor.
 func count(fd, queues int) (int, error) {
 	counts, err := ebpf.NewMap(&ebpf.MapSpec{
@@ -78,8 +78,8 @@ func count(fd, queues int) (int, error) {
 	return unix.FcntlInt(uintptr(counts.FD()), unix.F_DUPFD_CLOEXEC, 0)
 }
 
-// wholeFrame is the result of the program: the number of bytes to queue, so large that no
-// frame is truncated.
+// wholeFrame is the result of the program: the largest number of bytes of a frame to queue. It is so large
+// that no frame is truncated.
 const wholeFrame = 1 << 18
 
 func explainCount(step string, err error) error {

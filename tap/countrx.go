@@ -13,8 +13,9 @@ import (
 	"weft/packet"
 )
 
-// countedQueue is a receive queue whose frames the kernel counts (count.go). It sees without a system
-// call whether frames wait, and reads no frame beyond the counted ones. A worker owns it.
+// countedQueue is a receive queue whose frames the kernel counts (count.go). It sees without a system call
+// whether frames wait. If the count shows waiting frames, it reads no more frames than that. A worker owns
+// it.
 type countedQueue struct {
 	rxQueue
 	mem    []byte         // mapped counts of all queues
@@ -26,10 +27,10 @@ type countedQueue struct {
 	missing uint64
 }
 
-// maxTries is the number of reads that look for a missing frame. The kernel queues a frame less than a
-// microsecond after it has counted it. After maxTries reads, the queue assumes that the frames that
-// were missing at each of them were dropped. If a frame was only late, because the hypervisor had
-// stopped the sender's processor, the worker finds it when it asks epoll.
+// maxTries is the number of reads that look for a missing frame, which the kernel has counted but not queued.
+// The kernel queues a frame less than a microsecond after it has counted it. After maxTries reads, the queue
+// assumes that the kernel has dropped the frames that were missing at each of them. If a frame was only late,
+// because the hypervisor had stopped the sender's processor, the worker finds it when it asks epoll.
 const maxTries = 8
 
 func newCountedRx(fd int, s spec, counts, number int) (*countedQueue, error) {
@@ -48,11 +49,12 @@ func newCountedRx(fd int, s spec, counts, number int) (*countedQueue, error) {
 	return q, nil
 }
 
-// waiting returns the number of counted frames that Recv has not returned. It is negative if Recv has
-// returned frames that the kernel did not count.
+// waiting returns the number of counted frames that Recv has neither returned nor given up. It is negative if
+// Recv has returned frames that the kernel did not count.
 func (q *countedQueue) waiting() int64 { return int64(q.queued.Load() - q.taken) }
 
-// Waits implements port.Counted. It also returns true if uncounted frames have made the counts differ.
+// Waits implements port.Counted. It returns true if the count of the kernel differs from the number of frames
+// that Recv has returned, even if frames that were not counted are the cause.
 func (q *countedQueue) Waits() bool { return q.waiting() != 0 }
 
 // Recv reads as many frames as the kernel has counted, one per system call, until the batch is full.
@@ -77,8 +79,8 @@ func (q *countedQueue) Recv(b *packet.Batch) int {
 	return n
 }
 
-// settle corrects q.taken after a read that has found no frame. count is the number of frames that the
-// kernel had counted before the read.
+// settle corrects q.taken, the number of returned frames, after a read that has found no frame. count is the
+// number of frames that the kernel had counted before the read.
 func (q *countedQueue) settle(count uint64) {
 	missing := int64(count - q.taken)
 	if missing <= 0 {

@@ -38,8 +38,8 @@ type Config struct {
 	Offloads bool
 }
 
-// Tap is control's handle of a tap device. Control owns it. Only one goroutine may
-// use it at a time.
+// Tap is the handle with which the control process sets up a tap device. The control process owns it. Only
+// one goroutine may use it at a time.
 type Tap struct {
 	spec    spec
 	netns   string // namespace as configured, for display
@@ -299,7 +299,8 @@ func (t *Tap) FDs() []int {
 // MTU returns the device's MTU at creation, in bytes without the Ethernet header.
 func (t *Tap) MTU() int { return t.spec.MTU }
 
-// SetMTU changes the device's MTU. The engine must open the device again, with the new Spec.
+// SetMTU changes the device's MTU. Afterwards the engine process must open the device again, with the new
+// Spec.
 func (t *Tap) SetMTU(mtu int) error {
 	if mtu < minMTU || mtu > MaxMTU {
 		return fmt.Errorf("tap %s: MTU %d is not in %d to %d", t.spec.Dev, mtu, minMTU, MaxMTU)
@@ -319,8 +320,8 @@ func (t *Tap) SetMTU(mtu int) error {
 	return err
 }
 
-// Close closes control's descriptors. A tap that is not persistent disappears when
-// every process has closed its descriptors.
+// Close closes the descriptors of this process. A tap that is not persistent disappears when every process
+// has closed its descriptors.
 func (t *Tap) Close() {
 	for _, fd := range t.fds {
 		unix.Close(fd)

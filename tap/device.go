@@ -21,7 +21,8 @@ func Open(text []byte, fds []int) (port.Device, error) {
 		return nil, err
 	}
 	for i, fd := range fds[:s.Queues] {
-		// O_NONBLOCK belongs to the open file, so it also applies to control's duplicate.
+		// The flag O_NONBLOCK belongs to the open file, so it also applies to the descriptor of the control
+		// process.
 		if err := unix.SetNonblock(fd, true); err != nil {
 			d.Close()
 			return nil, fmt.Errorf("tap %s: %w", s.Dev, err)

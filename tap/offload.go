@@ -49,9 +49,9 @@ const (
 	tcpReserve  = 320 + 1
 )
 
-// limitLarge limits the size of the large frames that the kernel sends to the tap, so that an uplink
-// can send the segments of one in a tunnel with one system call. A kernel without such a limit keeps
-// its default.
+// limitLarge limits the size of the large frames that the kernel sends to the tap. The segments of such a
+// frame, with the headers of a tunnel, then fit into one train, which an uplink sends with one system call.
+// If the kernel has no such limit, limitLarge changes nothing.
 func limitLarge(h *netlink.Handle, dev string, mtu int) {
 	link, err := h.LinkByName(dev)
 	if err != nil || mtu <= headerBytes {

@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tap is the tap port: a network device of the kernel whose frames the switch
-// reads and writes. Control creates the device (Create); the engine opens its queues
+// Package tap is the tap port: a network device of the kernel whose frames the switch reads and writes. The
+// control process creates the device (Create). The engine process, which forwards frames, opens its queues
 // (Open).
 //
-// The device lives as long as some process has one of its descriptors. Control and
-// engine both have them all, so either may be killed. Create also attaches to an
-// existing persistent tap of the same name, which outlives the switch.
+// The device lives as long as some process has one of its descriptors. The control process and the engine
+// process both have them all, so either may be killed. Create also attaches to an existing persistent tap of
+// the same name, which outlives the switch.
 //
-// The kernel counts the frames of taps that Create has made, so that looking for frames
-// costs no system call (count.go). Each frame costs one system call in each direction,
-// readv or writev. Reading puts the first bytes into the frame's header buffer and the
-// rest into a buffer of the queue, which becomes a span. Writing passes header and spans
-// to the kernel without copying. With offloads a virtio-net header precedes each frame,
-// and a frame may have up to 64 KiB.
+// The kernel counts the frames of taps that Create has made, so that looking for frames costs no system call
+// (count.go). Each frame costs one system call in each direction, readv or writev. Reading puts the first
+// bytes into the frame's header buffer and the rest into a buffer of the queue, to which the frame refers by
+// a span. Writing passes header and spans to the kernel without copying. With offloads, a virtio-net header
+// precedes each frame, and a frame may have up to 64 KiB.
 package tap
 
 import (
@@ -48,8 +47,8 @@ const (
 	overhead = 14 + 4
 )
 
-// spec is the specification of a tap in JSON, which control sends to the engine
-// together with the queues' descriptors.
+// spec is the specification of a tap in JSON, which the control process sends to the engine process together
+// with the queues' descriptors.
 type spec struct {
 	Dev    string `json:"dev"`
 	Queues int    `json:"queues"`

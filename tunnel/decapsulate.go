@@ -9,7 +9,7 @@ import (
 	"weft/packet"
 )
 
-// outer has what Decapsulate needs of the outer headers of a received frame.
+// outer has the data from the outer headers of a received frame that Decapsulate needs.
 type outer struct {
 	header        int // offset of the tunnel header in the frame
 	end           int // end of the IP packet, if it is GRE
@@ -20,14 +20,14 @@ type outer struct {
 	v6            bool
 }
 
-// Decapsulate validates and removes the outer headers of a frame from an uplink. It sets f.InPort to
-// the tunnel's port. It writes the tunnel fields for the frame's key to words, which the caller stores
-// in the key after Extract. It moves Geneve options from the frame to options, and writes their hash
-// to words. It merges the outer ECN field into the inner IP header (RFC 6040 section 4.2). If it
-// returns a drop reason, InPort is still the uplink.
+// Decapsulate validates and removes the outer headers of a frame from an uplink. It sets f.InPort to the
+// tunnel's port. It writes the tunnel fields for the frame's flow key to words. The caller stores the words
+// in the key after Extract. It moves Geneve options from the frame to options, and writes their hash to
+// words. It merges the outer ECN field into the inner IP header (RFC 6040 section 4.2). If it returns a drop
+// reason, InPort is still the uplink.
 //
-// If the tunnel uses BFD and the inner frame is addressed to BFDAddress, Decapsulate returns
-// packet.Consumed, which is no drop reason. words[0] then also has the outer TTL, at OuterTTLShift.
+// If the tunnel uses BFD and the inner frame is addressed to BFDAddress, Decapsulate returns packet.Consumed,
+// which is no drop reason. words[0] then also has the outer TTL, at OuterTTLShift.
 //
 // Decapsulate does not verify the outer UDP checksum, as RFC 7348 section 5 allows. It verifies a GRE
 // checksum, unless the frame is large or its inner checksum is unfinished. It drops outer fragments as
@@ -116,7 +116,8 @@ func takeOptions(b *packet.Batch, f *packet.Frame, options *flowtable.TunOptions
 	return checkOptions(options.Raw())
 }
 
-// OuterTTLShift is the bit at which the word with the VNI of a BFD packet has the outer TTL.
+// OuterTTLShift is the lowest bit of the outer TTL in words[0] after Decapsulate. Only BFD packets have the
+// TTL there.
 const OuterTTLShift = 32
 
 // BFDAddress is the destination MAC address of BFD packets in a tunnel, which is Open vSwitch's
@@ -127,7 +128,7 @@ func toBFD(b *packet.Batch, f *packet.Frame) bool {
 	return b.Pullup(f, packet.EthernetLen) && binary.BigEndian.Uint64(f.Header())>>16 == BFDAddress
 }
 
-// isGRE is the result of parseOuter for a GRE packet. It is no drop reason.
+// isGRE is the result with which parseOuter reports a GRE packet. It is no drop reason.
 const isGRE = packet.Consumed
 
 // parseOuter validates the outer Ethernet, IP and UDP headers and trims the frame to the UDP datagram.
@@ -194,9 +195,8 @@ func (t *Terminations) parseOuter(b *packet.Batch, f *packet.Frame, o *outer) pa
 // mapped is the last word of the prefix of IPv4-mapped IPv6 addresses (RFC 4291 section 2.5.5.2).
 const mapped = 0xffff
 
-// parseIPv4 validates the outer IPv4 header at offset. It returns the offset of the UDP header and
-// that of the end of the packet. The reason for a GRE packet is isGRE, and udp is then the offset of
-// the GRE header.
+// parseIPv4 validates the outer IPv4 header at offset. It returns the offset of the UDP header and that of
+// the end of the packet. For a GRE packet, the reason is isGRE, and udp is the offset of the GRE header.
 func (o *outer) parseIPv4(b *packet.Batch, f *packet.Frame, offset int) (udp, end int, reason packet.DropReason) {
 	h := f.Header()
 	if len(h) < offset+packet.IPv4Len {

@@ -136,7 +136,7 @@ func (t *Template) pushGRE(f *packet.Frame, h []byte, key uint32, count int) {
 	}
 }
 
-// greHeader is what a received GRE header says, and the ERSPAN header if there is one.
+// greHeader has the fields of a received GRE header, and those of the ERSPAN header if there is one.
 type greHeader struct {
 	key      uint32
 	length   int // of both headers, in bytes

@@ -29,8 +29,8 @@ const (
 // have.
 const HeaderLen = 8
 
-// kinds has two things for each Kind: the tunnel header that Push writes, as a 64-bit big-endian word
-// without the VNI and the Fields, and the family.
+// kinds has two values for each Kind. The first is the tunnel header that Push writes, as a 64-bit big-endian
+// word without the VNI and the Fields. The second is the family, which says how received headers are checked.
 var kinds = [kindEnd]struct {
 	sent   uint64
 	family uint8
@@ -45,8 +45,8 @@ var kinds = [kindEnd]struct {
 	KindERSPAN2: {family: familyERSPAN},
 }
 
-// Families of kinds. All received headers of a family are checked in the same way, so its kinds may
-// share a UDP port. The numbers of the families with UDP ports fit into portBits bits.
+// Families of kinds. All received headers of a family are checked in the same way, so its kinds may share a
+// UDP port. The numbers of families that use UDP fit into portBits bits.
 const (
 	familyVXLAN = 1 + iota
 	familyGPE
@@ -55,12 +55,13 @@ const (
 	familyERSPAN
 )
 
-// family says how to check received headers of its kinds over UDP, as 64-bit big-endian words.
+// family says how received headers of tunnels over UDP are checked. The masks and values are 64-bit
+// big-endian words.
 type family struct {
-	// A header whose bits under mask differ from want is dropped for the reason bad.
+	// If the bits of a header under mask differ from want, the frame is dropped for the reason bad.
 	mask, want uint64
-	// A header that has all bits of hasNext names the type of its payload in the bits of nextMask.
-	// This type must be the value next, which stands for Ethernet.
+	// If a header has all bits of hasNext, its bits nextMask are the type of its payload. This type must be the
+	// value next, which stands for Ethernet.
 	hasNext, nextMask, next uint64
 	bad                     packet.DropReason
 	// optionWords is the mask of those bits in the header's first byte that count the 4-byte words of
@@ -77,8 +78,8 @@ var families = [1 << portBits]family{
 	familyGeneve: {mask: geneveVersion, bad: packet.DropBadGeneve, nextMask: geneveNext, next: geneveEthernet, optionWords: 0x3f},
 }
 
-// PlainHeader returns the tunnel header of a frame as a 64-bit big-endian word, without the VNI,
-// options and Fields.
+// PlainHeader returns the first 8 bytes of the tunnel header that frames of the kind get, as a 64-bit
+// big-endian word. The VNI, options and Fields are not in it.
 func (k Kind) PlainHeader() uint64 { return kinds[k].sent }
 
 // SharesPort reports whether tunnels of the kinds k and o may use the same UDP port.
@@ -115,8 +116,8 @@ const (
 	optionLength = 0x1f
 )
 
-// checkOptions returns ok if the lengths of Geneve options add up. hasCritical is true if one of the
-// options is critical: a receiver that does not know it must drop the frame.
+// checkOptions returns ok if the lengths of Geneve options add up to the length of options. hasCritical is
+// true if one of the options is critical: a receiver that does not know it must drop the frame.
 func checkOptions(options []byte) (hasCritical, ok bool) {
 	for len(options) >= optionHeader {
 		hasCritical = hasCritical || options[2]&critical != 0

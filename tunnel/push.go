@@ -80,9 +80,9 @@ func (t *Template) SetOuterTTL(f *packet.Frame, ttl uint8) {
 	ip.SetChecksum(packet.Checksum(ip))
 }
 
-// finishIPv4 writes the outer IPv4 fields that differ between datagrams. The checksum field has the
-// sum over the constant fields before. tos and ttl are the bits that the outer header inherits. count
-// is the number of datagrams into which the frame will be segmented.
+// finishIPv4 writes the outer IPv4 fields that differ between datagrams. The checksum field already has the
+// sum over the constant fields. tos and ttl are the bits that the outer header inherits. count is the number
+// of datagrams into which the frame will be segmented.
 func (t *Template) finishIPv4(ip packet.IPv4, length int, tos, ttl uint8, count uint16) {
 	sum := uint32(ip.Checksum()) + uint32(length) + uint32(tos) + uint32(ttl)<<8
 	ip[1] |= tos
@@ -147,9 +147,9 @@ func innerTTL(f *packet.Frame, fallback uint8) uint8 {
 	return ip[7]
 }
 
-// FlowHash returns a hash of the frame's connection, or only of its addresses if the frame is a
-// fragment. Every process computes the same hash. A guest can choose frames with a wanted hash; the
-// hash only selects the path in the underlay.
+// FlowHash returns a hash of the frame's connection. For a fragment, it is a hash of the addresses only.
+// Every process computes the same hash. A guest can choose frames with a wanted hash. The hash only selects
+// the path in the underlay, so this does no harm.
 func FlowHash(k *flowtable.Key) uint32 {
 	ports, proto := k[flowtable.WL4]>>32, k[flowtable.WIP]>>56
 	if k.IsFragment() {

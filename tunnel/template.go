@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tunnel implements VXLAN (RFC 7348), VXLAN-GPE, Geneve (RFC 8926), GRE (RFC 2784) and
-// ERSPAN: the templates from which a worker writes outer headers, and the table that finds the
-// tunnel of a received frame. The differences between the kinds are in kind.go and gre.go.
+// Package tunnel implements VXLAN (RFC 7348), VXLAN-GPE, Geneve (RFC 8926), GRE (RFC 2784) and ERSPAN. It has
+// the templates from which a worker writes outer headers, and the table in which it finds the tunnel of a
+// received frame. The differences between the kinds are in kind.go and gre.go.
 package tunnel
 
 import (
@@ -22,26 +22,26 @@ const maxOuter = 80
 const (
 	// TemplateFree: the tunnel does not exist. Its frames are dropped as DropNoRoute.
 	TemplateFree uint32 = iota
-	// TemplatePending: control is resolving the next hop. The worker holds the tunnel's frames
-	// meanwhile.
+	// TemplatePending: the control process is resolving the next hop. Meanwhile the worker holds the tunnel's
+	// frames.
 	TemplatePending
 	// TemplateReady: Header is complete.
 	TemplateReady
-	// TemplateNoRoute and TemplateNoNeighbour: the tunnel has no route or no
-	// neighbour. Its frames are dropped as DropNoRoute or DropNoNeighbour.
+	// TemplateNoRoute and TemplateNoNeighbour: the remote address has no route, or the MAC address of the next
+	// hop is unknown. The tunnel's frames are dropped as DropNoRoute or DropNoNeighbour.
 	TemplateNoRoute
 	TemplateNoNeighbour
-	// TemplateSpread: the underlay has several next hops. Header then has the indexes of NextHops
-	// templates, one for each range of hash values; see NextHop.
+	// TemplateSpread: the underlay has several next hops. Header then has no headers, but NextHops indexes of
+	// other templates. Each index stands for one range of hash values; see NextHop.
 	TemplateSpread
 )
 
-// NextHops is the number of template indexes in a template in state TemplateSpread. A next hop gets
-// more of them if its weight is larger.
+// NextHops is the number of template indexes in a template in state TemplateSpread. The index of a next hop
+// with a larger weight occurs more often.
 const NextHops = 16
 
-// Template is the outer header of one tunnel (local address, remote address, uplink).
-// Control updates it when the kernel's routes and neighbours change.
+// Template is the outer header of one tunnel (local address, remote address, uplink). The control process
+// updates it when the kernel's routes and neighbours change.
 type Template struct {
 	State uint32
 	Port  uint32 // datapath port of the uplink
@@ -54,23 +54,22 @@ type Template struct {
 	// PortBase and PortRange say how the UDP source port follows from the hash of the inner flow: it
 	// is PortBase plus the hash scaled to 0..PortRange-1. Both are 0 in kinds over GRE.
 	PortBase, PortRange uint16
-	// ID is the IPv4 identification of the next datagram, used without DF (RFC 6864
-	// section 4).
+	// ID is the IPv4 identification of the next datagram. It matters only if DF is not set (RFC 6864 section 4).
 	ID uint16
 	// Inherit has a bit for each outer field that is copied from the inner IP header.
 	Inherit uint16
-	// Header has every constant byte: addresses, ports, flags, TTL, DSCP. Fields that Push writes are
-	// 0. The field of the IPv4 checksum has the sum over the header, not inverted. The field of the
-	// UDP checksum is 0 if the tunnel sends no UDP checksums; otherwise it has the sum over the pseudo
-	// header without the length.
+	// Header has the bytes that are equal in all datagrams: addresses, ports, flags, TTL, DSCP. Fields that Push
+	// writes are 0. The field of the IPv4 checksum has the sum over the header, not inverted. The field of the
+	// UDP checksum is 0 if the tunnel sends no UDP checksums. Otherwise it has the sum over the pseudo header
+	// without the length.
 	Header [maxOuter]byte
 	// TTL is the outer TTL of frames without an IP header, for a tunnel that inherits TTLs.
 	TTL uint8
 	// Kind is the encapsulation. It decides which fields of the tunnel header Push fills in for each frame,
 	// such as the VNI, a group policy, Geneve options or a sequence number.
 	Kind Kind
-	// sequence is the sequence number of the next GRE datagram. timestamp is that of the next ERSPAN
-	// header, see SetClock. The worker owns both; control does not send them.
+	// sequence is the sequence number of the next GRE datagram. timestamp is that of the next ERSPAN header, see
+	// SetClock. The worker owns both. They are not in templates from the control process.
 	sequence, timestamp uint32
 }
 
@@ -178,8 +177,8 @@ func (t *Template) appendUDP(h []byte, p *Params, local, remote netip.Addr) []by
 	return binary.BigEndian.AppendUint64(h, kinds[p.Kind%kindEnd].sent)
 }
 
-// inherit notes in t which outer fields are copied from the inner header, and clears their values in
-// p.
+// inherit notes in t which outer fields are copied from the inner header. It clears the values of these
+// fields in p.
 func (t *Template) inherit(p *Params) {
 	if p.InheritTTL {
 		t.Inherit |= inheritTTL
@@ -191,8 +190,8 @@ func (t *Template) inherit(p *Params) {
 	}
 }
 
-// Spread returns a template in state TemplateSpread. nexthops has the indexes of 1 to NextHops
-// templates, each of which gets about the same number of hash values.
+// Spread returns a template in state TemplateSpread. nexthops has the indexes of 1 to NextHops templates.
+// Each of them gets about the same number of hash values.
 func Spread(nexthops []uint32) Template {
 	t := Template{State: TemplateSpread}
 	for i := range NextHops {
@@ -278,7 +277,7 @@ func (t *Template) Parse(body []byte) bool {
 	return true
 }
 
-// consistent reports whether Push can use the template's offsets.
+// consistent reports whether the template's offsets lie in its header, in an order that Push can use.
 func (t *Template) consistent() bool {
 	ip := packet.IPv4Len
 	if int(t.IP) < packet.EthernetLen || int(t.IP) >= maxOuter {

@@ -18,10 +18,10 @@ type Termination struct {
 	UDPPort uint16 // 0: the kind has no UDP port
 	// Extensions is one of the Ext constants. It says which reserved bits a VXLAN header may have.
 	Extensions uint8
-	// BFD says that frames to BFDAddress go to the worker's BFD sessions.
+	// BFD says that frames to the MAC address BFDAddress go to the worker's BFD sessions.
 	BFD bool
-	// Kind is the kind of tunnel. Only kinds for which SharesPort is true may use the same UDP port.
-	// Otherwise frames of some of them are dropped as malformed.
+	// Kind is the kind of tunnel. Kinds may use the same UDP port only if SharesPort is true for them. Otherwise
+	// frames of some of them are dropped as malformed.
 	Kind Kind
 	_    [3]byte
 	// Local and Remote are addresses of the underlay. IPv4 addresses are mapped into IPv6. All zeros
@@ -109,7 +109,8 @@ type Terminations struct {
 	}
 }
 
-// tuple is the hash key of an entry: all fields of the match except for Local.
+// tuple is the part of an entry that the hash table compares: all fields that frames must match, except for
+// Local.
 type tuple struct {
 	remote  [2]uint64 // 0: any
 	vni     uint32    // AnyVNI: any

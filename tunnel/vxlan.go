@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// vxlanPort is the UDP port that IANA assigned to VXLAN.
+	// vxlanPort is the UDP port that IANA has assigned to VXLAN.
 	vxlanPort = 4789
 	// vxlanValid is the flag I, which says that the VNI is valid. RFC 7348 reserves all other flags.
 	vxlanValid = 0x08
@@ -44,7 +44,7 @@ const (
 	gpeEthernet = 0x03 << 32
 )
 
-// allowed reports whether a VXLAN header has only reserved bits that the setting Extensions allows.
+// allowed reports whether the setting Extensions allows the reserved bits that a VXLAN header has.
 func allowed(header uint64, extensions uint8) bool {
 	reserved := header &^ (validBit | vniBits)
 	switch extensions {

@@ -4,15 +4,15 @@ package xsk
 
 import "fmt"
 
-// Attached reports whether the XDP program is still attached to the device. The device may be gone, or
-// an administrator may have detached the program.
+// Attached returns false if the XDP program is no longer attached to the device. The device may be gone, or
+// an administrator may have detached the program. If the kernel does not tell, Attached returns true.
 func (u *Uplink) Attached() bool {
 	info, err := u.link.Info()
 	return err != nil || info.XDP() == nil || info.XDP().Ifindex != 0
 }
 
-// SetMTU stores a new MTU of the device, in bytes without the Ethernet header. The engine must then
-// open the uplink again, with the new Spec. SetMTU refuses an MTU whose frames do not fit into UMEM
+// SetMTU stores a new MTU of the device, in bytes without the Ethernet header. Afterwards the engine process
+// must open the uplink again, with the new Spec. SetMTU refuses an MTU whose frames do not fit into UMEM
 // frames.
 func (u *Uplink) SetMTU(mtu int) error {
 	if most := u.spec.maxMTU(); mtu > most {

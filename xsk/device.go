@@ -12,17 +12,16 @@ import (
 	"weft/port"
 )
 
-// device is an open uplink in the engine. Receive queue i and transmit queue i use the socket of the
-// NIC's queue i, but different workers may own them. There may be fewer transmit queues than receive
-// queues.
+// device is an open uplink in the engine process. Receive queue i and transmit queue i use the socket of the
+// NIC's queue i, but different workers may own them. There may be fewer transmit queues than receive queues.
 type device struct {
 	port.Queues
 	region *shm.Region
 }
 
-// Open opens the queues of an uplink. text is the result of Uplink.Spec. fds are duplicates of
-// Uplink.FDs: the memfd and one socket for each queue. Open continues where the last engine stopped.
-// No other engine may use the sockets at the same time. Open owns the descriptors, even if it fails.
+// Open opens the queues of an uplink. text is the result of Uplink.Spec. fds are duplicates of Uplink.FDs:
+// the memfd and one socket for each queue. Open continues where the last engine process stopped. No other
+// engine process may use the sockets at the same time. Open owns the descriptors, even if it fails.
 func Open(text []byte, fds []int) (port.Device, error) {
 	s, err := parseSpec(text, fds)
 	if err != nil {
@@ -106,8 +105,8 @@ func (d *device) openTx(s *spec, fd int, offsets *unix.XDPMmapOffsets, m *queueM
 	return tx.recoverFrames()
 }
 
-// Close unmaps all memory and closes the engine's descriptors. The XDP program stays
-// attached; new frames wait in the rx ring.
+// Close unmaps all memory and closes the descriptors of the engine process. The XDP program stays attached.
+// New frames then wait in the rx ring.
 func (d *device) Close() {
 	d.Queues.Close()
 	if d.region != nil {

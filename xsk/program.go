@@ -14,16 +14,14 @@ import (
 	"weft/packet"
 )
 
-// This file has the XDP program. It redirects datagrams to the switch's own tunnel
-// endpoints into the socket of the queue on which they arrived. Such a datagram is UDP or GRE
-// directly over IPv4 or IPv6, neither fragmented nor VLAN-tagged, and its destination
-// is in the endpoints map. Before GRE over IPv6 there may be 8 bytes of destination options, as
-// Linux sends them. All other frames pass to the kernel, also those on queues
-// without a socket. Fragments pass because only the kernel reassembles them. Tagged
-// frames pass because some drivers remove the tag.
+// This file has the XDP program. It redirects datagrams to the switch's own tunnel endpoints into the socket
+// of the queue on which they arrived. Such a datagram is UDP or GRE directly over IPv4 or IPv6. It is neither
+// a fragment nor VLAN-tagged, and its destination is in the BPF map of endpoints. Before GRE over IPv6 there
+// may be 8 bytes of destination options, as Linux sends them. All other frames pass to the kernel, also those
+// on queues without a socket. Fragments pass because only the kernel reassembles them. Tagged frames pass
+// because some drivers remove the tag.
 //
-// The program is assembled in this file, so neither the build nor the switch needs a
-// BPF compiler.
+// The program is assembled in this file, so neither the build nor the switch needs a BPF compiler.
 
 // endpointKey is the key of the BPF map of endpoints. It has the IPv6 address (an IPv4 address is
 // mapped into IPv6), the UDP port or GRE's protocol type in network order, 0 or the protocol number of
@@ -70,8 +68,7 @@ const (
 	keyProtocol = keyAt + 18
 )
 
-// network16 returns the value that a two-byte load of the program reads if the packet
-// has v in network byte order.
+// network16 returns v as a two-byte load of the program reads it from a packet in network byte order.
 func network16(v uint16) int32 {
 	return int32(binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, v)))
 }
@@ -189,8 +186,7 @@ func ipv6() asm.Instructions {
 	return append(p, asm.Ja.Label("udp")) // R4 points behind the header
 }
 
-// program is the loaded XDP program with its maps. The link keeps an attached program
-// loaded.
+// program is the loaded XDP program with its maps. While the program is attached, its link keeps it loaded.
 type program struct {
 	prog      *ebpf.Program
 	endpoints *ebpf.Map // map from endpointKey to an unused value

@@ -37,7 +37,7 @@ func (e *refusedError) Error() string {
 	return fmt.Sprintf("af_xdp on %s: %s", e.Dev, strings.Join(parts, "; "))
 }
 
-// step is a step of Setup that can fail.
+// step is a step of Setup that can fail. The text of an error depends on it.
 type step int
 
 const (

@@ -24,10 +24,9 @@ var (
 // (Documentation/networking/af_xdp.rst). Indexes only increase and wrap at 32 bits. T
 // is a descriptor or a UMEM address.
 type ring[T unix.XDPDesc | uint64] struct {
-	// producer pairs with the kernel's smp_store_release and smp_load_acquire of
-	// ring->producer. A load of producer precedes the reads of slots. A store follows
-	// the writes of slots. consumer pairs in the same way in the other direction
-	// (net/xdp/xsk_queue.h).
+	// producer pairs with the kernel's smp_store_release and smp_load_acquire of ring->producer. The worker
+	// loads producer before it reads slots, and stores it after it has written slots. consumer pairs in the same
+	// way in the other direction (net/xdp/xsk_queue.h).
 	producer *atomic.Uint32
 	consumer *atomic.Uint32
 	flags    *atomic.Uint32
@@ -62,10 +61,9 @@ func makeRing[T unix.XDPDesc | uint64](mem []byte, offsets unix.XDPRingOffset, n
 // slot returns the slot of index i, which may be larger than the number of slots.
 func (r *ring[T]) slot(i uint32) *T { return &r.slots[i&r.mask] }
 
-// wantsWakeup reports whether the kernel needs a system call to notice new entries. The
-// caller must store the producer index first. This store and the load of the flag are
-// sequentially consistent, and the driver sets the flag before it reads the index
-// again, so no wake-up is lost.
+// wantsWakeup reports whether the kernel needs a system call to notice new entries. The caller must store the
+// producer index before. No wake-up is lost: this store and the load of the flag are sequentially consistent,
+// and the driver reads the index again after it has set the flag.
 func (r *ring[T]) wantsWakeup() bool { return r.flags.Load()&unix.XDP_RING_NEED_WAKEUP != 0 }
 
 func (r *ring[T]) unmap() {

@@ -36,8 +36,8 @@ type rxQueue struct {
 	// unreleased frames
 	filled uint32
 
-	// tx is the tx ring of the same socket, empty if the queue does not send. Arm uses it: it wakes
-	// the driver for the last frames in the ring before the worker sleeps.
+	// tx is the tx ring of the same socket; it is empty if the queue does not send. Before the worker sleeps,
+	// Arm wakes the driver if this ring still has frames to send.
 	tx    ring[unix.XDPDesc]
 	wait  int // epoll set for WaitFD; it contains the socket only while the worker sleeps
 	armed bool
@@ -52,8 +52,8 @@ type rxQueue struct {
 // newWaitSet returns a new epoll set for WaitFD.
 func newWaitSet() (int, error) { return unix.EpollCreate1(unix.EPOLL_CLOEXEC) }
 
-// Recv takes frames from the rx ring. Their spans refer to the UMEM and are valid until Release. Recv
-// already writes the frames' UMEM addresses to the fill ring, where Release publishes them.
+// Recv takes frames from the rx ring. Their spans refer to the UMEM and are valid until Release. Recv already
+// writes the frames' UMEM addresses to the fill ring. Release makes these entries visible to the kernel.
 func (q *rxQueue) Recv(b *packet.Batch) int {
 	if q.fault != "" {
 		return -1
@@ -76,8 +76,8 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 		return q.broken("the rx ring's producer is ahead by more than the ring's size")
 	}
 	n = min(n, uint32(room))
-	// The record's index is stored before the frames are read. If a frame kills the engine, the next
-	// engine discards the frames before this index.
+	// The index in the record is stored before the frames are read. If a frame kills the engine process, the
+	// next one discards the frames before this index.
 	if !q.pieces {
 		q.record.lent.Store(q.next + n)
 	}
@@ -100,8 +100,8 @@ func (q *rxQueue) Recv(b *packet.Batch) int {
 	return b.N - before
 }
 
-// take moves one descriptor from the rx ring to the fill ring, without publishing it. ok is false if
-// the descriptor's memory does not belong to the queue.
+// take moves one descriptor from the rx ring to the fill ring, but does not yet show it to the kernel. ok is
+// false if the descriptor's memory does not belong to the queue.
 func (q *rxQueue) take() (d unix.XDPDesc, ok bool) {
 	if q.pieces { // with frames in pieces, the number of descriptors of a batch is not known in advance
 		q.record.lent.Store(q.next + 1)
@@ -118,9 +118,9 @@ func (q *rxQueue) take() (d unix.XDPDesc, ok bool) {
 	return d, true
 }
 
-// appendPieces appends a frame that takes several UMEM frames, its pieces. firstPiece is the
-// descriptor of the first one. The kernel publishes all pieces of a frame at once, so appendPieces
-// returns false if the last piece is missing.
+// appendPieces appends a frame that takes several UMEM frames, called its pieces. firstPiece is the
+// descriptor of the first one. appendPieces returns false if the last piece is missing. That is an error,
+// because the kernel publishes all pieces of a frame at once.
 func (q *rxQueue) appendPieces(b *packet.Batch, firstPiece unix.XDPDesc) bool {
 	f, header := b.Next()
 	n := uint32(copy(header[:rxHeader], q.umem[firstPiece.Addr:firstPiece.Addr+uint64(firstPiece.Len)]))
@@ -189,10 +189,10 @@ func (q *rxQueue) wakeFill() {
 	}
 }
 
-// Arm adds the socket to the epoll set WaitFD until Disarm. If the socket were always in the set, copy
-// mode would lose a tenth of its throughput, because the kernel locks the list of waiters for every
-// sent frame. Arm also wakes a driver that waits for free frames, or for frames to send. It returns
-// true if frames wait.
+// Arm adds the socket to the epoll set WaitFD until Disarm. If the socket were always in the set, copy mode
+// would lose a tenth of its throughput, because the kernel locks the list of waiters for every sent frame.
+// Arm also wakes a driver that waits for free frames, or that has frames to send. It returns true if received
+// frames wait.
 func (q *rxQueue) Arm() bool {
 	if !q.armed {
 		q.armed = true
@@ -249,8 +249,8 @@ func fillAll(fill *ring[uint64], first, frameSize uint64) {
 	fill.producer.Store(index) // pairs with the kernel's acquire of fill.producer
 }
 
-// recoverIndexes sets the queue's indexes to the position at which the last engine stopped. The
-// package comment describes the recovery.
+// recoverIndexes sets the queue's indexes to the position at which the last engine process stopped. The
+// package comment describes how.
 func (q *rxQueue) recoverIndexes() error {
 	size := uint32(len(q.fill.slots))
 	q.filled, q.released = q.fill.producer.Load(), q.rx.consumer.Load()
@@ -267,8 +267,8 @@ func (q *rxQueue) recoverIndexes() error {
 	return nil
 }
 
-// discardLent releases the frames that the last engine has received but not released. It does not read
-// them, because one of them may have killed that engine.
+// discardLent releases the frames that the last engine process has received but not released. It does not
+// read them, because one of them may have killed that process.
 func (q *rxQueue) discardLent() error {
 	q.seen = q.rx.producer.Load()
 	lent := q.record.lent.Load() - q.next

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// This file changes settings of a device for an uplink. Close restores the old values.
-// If control and engine are both killed, the changed values stay.
+// This file changes settings of a device for an uplink. Close restores the old values. If the control process
+// and the engine process are both killed, the changed values stay.
 
 // setting is a setting of the device that Setup has changed, with its old value.
 type setting struct {

@@ -329,7 +329,7 @@ func (u *Uplink) closeSockets() {
 	}
 }
 
-// detach removes the XDP program from the device, even if the engine also has the program's link open.
+// detach removes the XDP program from the device, even while the engine process has the program's link open.
 func (u *Uplink) detach() {
 	if u.link != nil {
 		_ = u.link.Detach() // fails only if the device is gone

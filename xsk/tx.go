@@ -92,7 +92,7 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	return n
 }
 
-// frameFor returns the offset in the UMEM of the free frame for tx slot q.next+i.
+// frameFor returns the offset in the UMEM of the free frame that tx slot q.next+i gets.
 func (q *txQueue) frameFor(i int) uint64 {
 	return q.first + uint64(q.free[q.freeCount-1-i])<<q.shift
 }
@@ -120,7 +120,7 @@ func (q *txQueue) gatherPieces(b *packet.Batch, f *packet.Frame, length, count i
 	return pieces
 }
 
-// take removes count UMEM frames from the free list, for the tx slots that Send has just written.
+// take removes count UMEM frames from the free list. Send has just written the tx slots of these frames.
 func (q *txQueue) take(count int) {
 	q.freeCount -= count
 	q.next += uint32(count)
@@ -148,8 +148,8 @@ func (q *txQueue) reap() {
 	q.publishReaped(done)
 }
 
-// markDone marks the UMEM frames in the completion ring before index end as free. It ignores frames
-// that the kernel did not have, so that no frame becomes free twice.
+// markDone marks the UMEM frames in the completion ring before index end as free. It ignores frames that were
+// not given to the kernel, so that no frame becomes free twice.
 func (q *txQueue) markDone(end uint32) {
 	for i := q.reaped; i != end; i++ {
 		offset := *q.completion.slot(i) - q.first // kernel memory is read once
@@ -246,8 +246,8 @@ func (q *txQueue) Close() {
 	q.completion.unmap()
 }
 
-// recoverFrames restores the queue's state after the last engine stopped, from the rings and from the
-// record in shared memory. The package comment describes the recovery.
+// recoverFrames restores the queue's state after the last engine process stopped, from the rings and from the
+// record in shared memory. The package comment describes how.
 func (q *txQueue) recoverFrames() error {
 	size := uint32(len(q.tx.slots))
 	q.published = q.tx.producer.Load()

@@ -13,7 +13,7 @@ import (
 	"weft/internal/shm"
 )
 
-// Uplink is control's handle of an uplink: a NIC with AF_XDP sockets. Only one
+// Uplink is the handle with which the control process sets up an uplink: a NIC with AF_XDP sockets. Only one
 // goroutine may use it at a time.
 type Uplink struct {
 	spec         spec
@@ -33,7 +33,7 @@ type Uplink struct {
 	link      link.Link
 }
 
-// Spec returns the specification of the uplink in JSON. The engine passes it to Open, with duplicates
+// Spec returns the specification of the uplink in JSON. The engine process passes it to Open, with duplicates
 // of FDs.
 func (u *Uplink) Spec() ([]byte, error) { return json.Marshal(u.spec) }
 
@@ -107,16 +107,17 @@ func (u *Uplink) currentEndpoints() (map[endpointKey]bool, error) {
 	return have, nil
 }
 
-// Close detaches the XDP program, then closes control's descriptors, because some drivers hang in the
-// other order. It also restores the device settings. The engine should close its descriptors first.
+// Close detaches the XDP program, then closes the descriptors of this process, because some drivers hang in
+// the other order. It also restores the device settings. The engine process should close its descriptors
+// before.
 func (u *Uplink) Close() {
 	u.detach()
 	u.closeSockets()
 	u.restoreSettings()
 }
 
-// Release closes control's descriptors when control ends while the engine continues.
-// The XDP program stays attached.
+// Release closes the descriptors of this process. It is for a control process that ends while the engine
+// process continues. The XDP program stays attached.
 func (u *Uplink) Release() {
 	u.closeProgram()
 	u.closeSockets()
@@ -134,9 +135,9 @@ type snapshot struct {
 	Steered      bool      `json:"steered,omitempty"`
 }
 
-// Snapshot returns the state and the descriptors of the uplink. Restore makes the same uplink from
-// them in the next control process. The descriptors are those of FDs, then the XDP program's two maps
-// and its link. The uplink still owns them.
+// Snapshot returns the state and the descriptors of the uplink. From them, Restore makes the same uplink in
+// the next control process. The descriptors are those of FDs, then those of the XDP program's two maps and of
+// its link. The uplink still owns them.
 func (u *Uplink) Snapshot() (blob []byte, fds []int, err error) {
 	fd, ok := u.link.(interface{ FD() int })
 	if !ok {
@@ -162,7 +163,7 @@ func Restore(blob []byte, fds []int) (*Uplink, error) {
 	u.mode, u.refused, u.settings, u.steered = s.Mode, s.Refused, s.Settings, s.Steered
 	n := 1 + s.Spec.Queues
 	u.sockets = append(u.sockets, fds[1:n]...)
-	// Each constructor takes its descriptor over, so all four run before the first
+	// Each constructor owns the descriptors that it gets, even if it fails. So all four run before the first
 	// error is checked.
 	var errs [4]error
 	u.region, errs[0] = shm.Open(fds[0])

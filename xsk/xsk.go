@@ -67,8 +67,8 @@ const (
 	vlanLen        = 4
 )
 
-// spec is the specification of an uplink in JSON, which control sends to the engine.
-// The memfd and a socket for each queue come with it.
+// spec is the specification of an uplink in JSON, which the control process sends to the engine process. The
+// memfd and a socket for each queue come with it.
 type spec struct {
 	Dev    string `json:"dev"`
 	Queues int    `json:"queues"`

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Duplicates returns a duplicate of each descriptor, as an engine gets them from control. The caller
-// owns the duplicates. If a descriptor cannot be duplicated, Duplicates ends the test.
+// Duplicates returns a duplicate of each descriptor, as an engine process gets them from the control process.
+// The caller owns the duplicates. If a descriptor cannot be duplicated, Duplicates ends the test.
 func Duplicates(t testing.TB, fds []int) []int {
 	t.Helper()
 	var dups []int

@@ -184,8 +184,8 @@ func (r *Rx) ReleaseLate() {
 	}
 }
 
-// MayKeep implements port.Keeper. It returns false for a polled queue, which stands for a queue of the
-// kernel: such a queue loses unreleased frames.
+// MayKeep implements port.Keeper. It returns false for a polled queue: such a queue stands for a queue of the
+// kernel, which loses unreleased frames if the engine process dies.
 func (r *Rx) MayKeep() bool { return !r.o.Polled && 2*packet.BatchSize <= r.o.Slots/4 }
 
 // Arm implements port.Rx.
@@ -213,7 +213,7 @@ func (r *Rx) Polled() bool { return r.o.Polled }
 // countedRx is an Rx that implements port.Counted.
 type countedRx struct{ *Rx }
 
-// Waits implements port.Counted.
+// Waits implements port.Counted. It returns true if Recv has not returned all counted frames.
 func (r countedRx) Waits() bool { return r.received < r.counted.Load() }
 
 // Fault implements port.Rx.

@@ -25,8 +25,8 @@ type Socket struct {
 // socketSlot is the length in bytes of the longest frame that a Socket sends or receives.
 const socketSlot = 2048
 
-// OpenSocket is an engine.Opener. It needs one descriptor, a connected datagram or seqpacket socket.
-// The device's State returns spec.
+// OpenSocket opens a Socket. It has the type engine.Opener. It needs one descriptor, a connected datagram or
+// seqpacket socket. The device's State returns spec.
 func OpenSocket(spec []byte, fds []int) (port.Device, error) {
 	if len(fds) != 1 {
 		for _, fd := range fds {

@@ -22,9 +22,9 @@ type Tx struct {
 
 	// Room is the number of frames that Send still accepts; -1: no limit.
 	Room atomic.Int64
-	// Discard lets Send overwrite frames that were not taken, for tests that do not call Take.
+	// Discard lets Send overwrite frames that the test has not taken, for tests that do not call Take.
 	Discard atomic.Bool
-	// Patient makes Postpone always postpone the flush.
+	// Patient makes every Postpone leave its work to a later Flush.
 	Patient atomic.Bool
 	Sends   atomic.Uint64 // number of calls of Send
 	Flushes atomic.Uint64 // number of flushes with at least one frame
