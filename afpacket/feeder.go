@@ -15,12 +15,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The feeder is a private tap through which large frames with tunnel headers are sent.
-// The virtio-net header of a packet socket has no fields for the tunnel; the virtio-net
-// header of a tap has them from Linux 6.17 on. The feeder is used for devices that
-// segment tunnelled frames in hardware, and for devices that pass on large frames
-// unsegmented, such as a veth. A BPF program redirects every frame that the engine
-// writes into the feeder to the device.
+// The feeder is a private tap through which large frames with tunnel headers are sent. The virtio-net header
+// of a packet socket has no fields for the tunnel; the virtio-net header of a tap has them from Linux 6.17
+// on. The feeder is used for devices that segment tunnelled frames in hardware, and for devices that pass on
+// large frames unsegmented, such as a veth. The engine process writes such a frame into the feeder, and a BPF
+// program redirects it to the device.
 
 // feederOffloads is the argument of TUNSETOFFLOAD (include/uapi/linux/if_tun.h) for
 // the feeder: all offloads, also in UDP tunnels.

@@ -26,8 +26,9 @@ const (
 	maxOuterPayload = 65535 // largest value of an outer length field
 )
 
-// passes reports whether the feeder can send the large frame f unsegmented. The frame must have no
-// VLAN tag outside of the tunnel, and its length must fit into the outer headers.
+// passes reports whether the feeder (a tap for large tunnelled frames) can send the large frame f
+// unsegmented. The frame must have no VLAN tag outside of the tunnel, and its length must fit into the outer
+// headers.
 func (q *txQueue) passes(f *packet.Frame) bool {
 	return q.feeder >= 0 && f.OuterL3 == packet.EthernetLen && f.L3 != 0 && f.Len()-int(f.OuterL3) <= maxOuterPayload
 }
@@ -76,10 +77,9 @@ const (
 	trainBytes = 66 << 10
 )
 
-// sendCut sends the segments of the first frame in the list as a train. It adds the segments of the
-// following frames as long as they fit. count is the number of frames of which it sent, or tried to
-// send, the segments. reason is the drop reason if that failed. DropTxFull means that nothing was
-// sent.
+// sendCut sends the segments of the first frame in the list order as a train. It adds the segments of the
+// following frames as long as they fit. count is the number of frames whose segments it sent or tried to
+// send. reason is the drop reason if sending failed. DropTxFull means that nothing was sent.
 func (q *txQueue) sendCut(b *packet.Batch, order []uint8) (count int, reason packet.DropReason) {
 	first := &b.Frames[order[0]]
 	q.train.begin(first)

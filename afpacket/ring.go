@@ -72,8 +72,8 @@ func addRing(fd, slots int) error {
 	return nil
 }
 
-// ring is the engine's view of a socket's ring. A worker owns it. Positions count
-// slots and wrap at 32 bits.
+// ring is a socket's ring as the engine process sees it. A worker owns it. Positions count slots and wrap at
+// 32 bits.
 type ring struct {
 	mem    []byte
 	slots  []slot

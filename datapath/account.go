@@ -43,9 +43,9 @@ import (
 const MaxWeight = 100
 
 const (
-	// measuredForNS is the time in nanoseconds for which the worker goes on measuring its visits after it last
-	// received a frame from another port than the frame before. If only one port has frames for longer than
-	// this, the worker does not measure.
+	// measuredForNS is the time in nanoseconds for which the worker goes on measuring the time of each poll
+	// after it last received a frame from another port than the frame before. If only one port has frames for
+	// longer than this, the worker does not measure.
 	measuredForNS = 1_000_000_000
 	// A pass (one turn of the worker's loop) is cheap if it takes at most cheapPassNS plus cheapFrameNS for each
 	// frame. While passes are cheap, the worker does not measure its visits, because the clock readings would
@@ -56,17 +56,18 @@ const (
 	cheapPassNS   = 2_000
 	extraNS       = 1_000_000
 	extraWindowNS = 10_000_000
-	// sliceNS is the time in nanoseconds that a port may use in one pass without an increase of its debt. A port
-	// has this free time only if no other port is in debt or has full batches in this pass (chargePort).
+	// sliceNS is the time in nanoseconds that a port may use in one pass of the worker's loop without an
+	// increase of its debt. A port has this free time only if no other port is in debt or has full batches in
+	// this pass (chargePort).
 	sliceNS = 200_000
-	// maxPassNS is the time in nanoseconds that all queues of a port together may use in one pass. After that,
-	// the port's other queues wait for the next pass. The visit that reaches the limit may exceed it. The limit
-	// applies only to passes in which the worker measures visits.
+	// maxPassNS is the time in nanoseconds that all queues of a port together may use in one pass of the
+	// worker's loop. After that, the port's other queues wait for the next pass. The poll that reaches the limit
+	// may exceed it. The limit applies only to passes in which the worker measures the time of its polls.
 	maxPassNS = 500_000
-	// briefPassNS is the longest duration of a brief pass in nanoseconds. If a port has frames in two
-	// consecutive passes, and the first of them was brief, the port counts as wanting as much time as it can
-	// get, like a port with full batches. Otherwise two guests that only answer each other's frames would not
-	// count, because they seldom have full batches.
+	// briefPassNS is the longest duration of a brief pass of the worker's loop in nanoseconds. If a port has
+	// frames in two consecutive passes, and the first of them was brief, the port counts as wanting as much time
+	// as it can get, like a port with full batches. Otherwise two guests that only answer each other's frames
+	// would not count, because they seldom have full batches.
 	briefPassNS = 50_000
 	// tinyDebtNS is the largest debt in nanoseconds with which the worker still polls a port's queues. It is the
 	// time of a few batches of frames of known flows.
@@ -74,18 +75,19 @@ const (
 	// maxOwedNS is the largest debt of a port in nanoseconds. If a worker hangs for this time, the watchdog of
 	// the control process replaces the engine process (control/watchdog, WorkerLimit).
 	maxOwedNS = 100_000_000
-	// The worker usually reads the clock neither at the start of a pass nor after the poll of an empty queue.
-	// The next measured time then includes other work than one visit. If such a mixed time reaches sliceNS, it
-	// is added to no port's debt. For the next exactForNS, the worker also reads the clock at these two points.
-	// So at most one long time in exactForNS is added to no debt.
+	// The worker usually reads the clock neither at the start of a pass of the worker's loop nor after the poll
+	// of an empty queue. The next measured time then includes other work than one poll and the handling of its
+	// frames. If such a mixed time reaches sliceNS, it is added to no port's debt. For the next exactForNS, the
+	// worker also reads the clock at these two points. So at most one long time in exactForNS is added to no
+	// debt.
 	exactForNS = 10_000_000_000
-	// sampledEveryNS is the interval in nanoseconds at which a worker that measures visits asks the kernel for
-	// the CPU time, the waits and the page faults of its thread (threadTimes).
+	// sampledEveryNS is the interval in nanoseconds at which a worker that measures the time of its polls asks
+	// the kernel for the CPU time, the waits and the page faults of its thread (threadTimes).
 	sampledEveryNS = 500_000
 )
 
-// account has the time that a port has used in one worker, and the port's debt: time for which the port must
-// wait.
+// account has the time that a port has used in one worker, and the port's debt: the time for which the worker
+// will not poll the port's queues.
 type account struct {
 	turn    uint64 // pass in which the port was visited last
 	passNS  uint64 // time of the visits in that pass
@@ -100,8 +102,9 @@ type account struct {
 
 func (a *account) owes() bool { return a.debtNS > tinyDebtNS }
 
-// accounting has the accounts of all ports of a worker. In each pass, the worker first calls begin. It calls
-// waits before each visit of a queue, and add after the visit. At the end of the pass it calls end.
+// accounting has the accounts of all ports of a worker. In each pass of the worker's loop, the worker first
+// calls begin. It calls waits before each visit of a queue, and add after the visit. At the end of the pass
+// it calls end.
 type accounting struct {
 	sh *Shared
 	*passTime
@@ -135,7 +138,7 @@ type accounting struct {
 }
 
 // rivals has the last three different ports that the method note has recorded, the newest first. For each
-// port, the field seen has a time or the number of a pass.
+// port, the field seen has a time or the number of a pass of the worker's loop.
 type rivals struct {
 	ports [3]uint32
 	seen  [3]uint64
@@ -219,8 +222,9 @@ func (t *accounting) reset(number uint32, exempt bool) {
 	t.active.forget(number)
 }
 
-// noteDuration records the duration of the last pass, which had frames, and decides whether passes still
-// count as cheap (cheapPassNS). The duration includes the time in which the thread was not on its core.
+// noteDuration records the duration of the last pass of the worker's loop, which had frames, and decides
+// whether passes still count as cheap (cheapPassNS). The duration includes the time in which the thread was
+// not on its core.
 func (t *accounting) noteDuration(passNS, now uint64) {
 	frames := max(t.frames, 1)
 	t.frameNS = passNS / frames
@@ -236,15 +240,16 @@ func (t *accounting) noteDuration(passNS, now uint64) {
 	}
 }
 
-// costly reports whether passes did not count as cheap (cheapPassNS) at some time within the last
-// measuredForNS. It also returns true if a port's debt exceeds sliceNS: passes may then be cheap only because
-// this port waits.
+// costly reports whether passes of the worker's loop did not count as cheap (cheapPassNS) at some time within
+// the last measuredForNS. It also returns true if a port's debt exceeds sliceNS: passes may then be cheap
+// only because this port waits.
 func (t *accounting) costly(now uint64) bool {
 	return now < t.costlyNS || slices.ContainsFunc(t.debtors, func(debtor uint16) bool { return t.accounts[debtor].debtNS > sliceNS })
 }
 
-// begin decides whether the worker measures the visits of this pass. If so, it reads the clock. commands is
-// the number of commands that the pass has executed.
+// begin decides whether the worker measures its visits in this pass of its loop. A visit is one poll of a
+// receive queue and the handling of the polled frames. If it measures them, begin reads the clock. commands
+// is the number of commands that the pass has executed.
 func (t *accounting) begin(commands int) {
 	t.visited = t.visited[:0] // a memory fault may have ended the last pass
 	t.frames, t.receivers.visitNS = 0, 0
@@ -261,8 +266,8 @@ func (t *accounting) begin(commands int) {
 	}
 }
 
-// add is called after a visit of queue q, which found n frames. It adds the time of the visit to the account
-// of the queue's port.
+// add is called after a poll of queue q, when its n frames are handled. It adds the time of the poll and the
+// handling to the account of the queue's port.
 func (t *accounting) add(q *rxQueue, n int) {
 	if n > 0 {
 		t.frames += uint64(n)
@@ -292,7 +297,7 @@ func (t *accounting) add(q *rxQueue, n int) {
 	t.mixed = false
 	a := &t.accounts[q.port%port.MaxPorts]
 	if a.turn != t.turn {
-		// paidNS is the time at which the previous pass began.
+		// paidNS is the time at which the previous pass of the worker's loop began.
 		a.repeats = a.frames && a.turn == t.turn-1 && t.now-t.paidNS <= briefPassNS
 		a.turn, a.passNS, a.frames, a.full = t.turn, 0, false, false
 		a.passes++
@@ -307,10 +312,10 @@ func (t *accounting) add(q *rxQueue, n int) {
 	t.sh.SpentNS[q.port%port.MaxPorts] += spentNS
 }
 
-// judge returns the part of a long measured time that counts for the visited port. If the thread has not
-// waited in the kernel, only its CPU time counts: in the rest, another thread or another virtual machine had
-// the core. If the measured time includes other work than the visit (mixed) and is still long, judge returns
-// 0. The worker then also measures visits of empty queues for exactForNS.
+// judge returns the part of a long measured time that counts for the port whose queue was polled. If the
+// thread has not waited in the kernel, only its CPU time counts: in the rest, another thread or another
+// virtual machine had the core. If the measured time includes other work (mixed) and is still long, judge
+// returns 0. The worker then also measures polls of empty queues for exactForNS.
 func (t *accounting) judge(now, spentNS uint64) uint64 {
 	stalledNS, thread := t.stalledNS(now)
 	spentNS -= min(spentNS, stalledNS)
@@ -333,9 +338,10 @@ func (t *accounting) stalledNS(now uint64) (ns uint64, accountNow threadTimes) {
 	return now - t.sampledNS - min(now-t.sampledNS, accountNow.cpuNS-t.thread.cpuNS), accountNow
 }
 
-// waits reports whether this pass skips queue q. It does so in two cases: the queue's port is in debt and
-// other ports want the time (paysFirst), or the port has already used maxPassNS in this pass. It never skips
-// a queue of an uplink, and no queue in a pass without measured visits.
+// waits reports whether this pass of the worker's loop skips queue q. It does so in two cases: the queue's
+// port is in debt and other ports want the time (paysFirst), or the port has already used maxPassNS in this
+// pass. It never skips a queue of an uplink. It skips no queue in a pass in which the worker does not measure
+// times.
 func (t *accounting) waits(q *rxQueue) bool {
 	if !t.measured || q.tunnel {
 		return false
@@ -345,14 +351,14 @@ func (t *accounting) waits(q *rxQueue) bool {
 }
 
 // paysFirst reports whether a port in debt waits because other ports want the worker's time. It waits if
-// another port without debt wanted more time in the last pass (account.full), or if its debt exceeds sliceNS
-// and another port without debt had frames lately.
+// another port without debt wanted more time in the last pass of the worker's loop (account.full), or if its
+// debt exceeds sliceNS and another port without debt had frames lately.
 func (t *accounting) paysFirst(number uint32, a *account) bool {
 	return t.full.lastBeside(number) == t.turn-1 || a.debtNS > sliceNS && t.othersHaveFrames(number)
 }
 
 // waitsForNextPass reports whether queue q waits because other queues of its port have used maxPassNS in this
-// pass. In the port's next pass, the queues that have waited are visited first.
+// pass of the worker's loop. In the port's next pass, the queues that have waited are polled first.
 func (t *accounting) waitsForNextPass(q *rxQueue, a *account) bool {
 	pass := a.passes
 	if a.turn != t.turn {
@@ -366,19 +372,19 @@ func (t *accounting) waitsForNextPass(q *rxQueue, a *account) bool {
 }
 
 // othersHaveFrames reports whether a port without debt, other than the given one, had frames in the last pass
-// or within the last maxAwayNS.
+// of the worker's loop or within the last maxAwayNS.
 func (t *accounting) othersHaveFrames(number uint32) bool {
 	return t.recent(t.active.lastBeside(number), t.now)
 }
 
-// recent reports whether seenNS, a time at which a port had frames, is in the last pass or within the last
-// maxAwayNS. It returns false for seenNS 0, which stands for no time.
+// recent reports whether seenNS, a time at which a port had frames, is in the last pass of the worker's loop
+// or within the last maxAwayNS. It returns false for seenNS 0, which stands for no time.
 func (t *accounting) recent(seenNS, now uint64) bool {
 	return seenNS > 0 && (seenNS >= t.paidNS || now-seenNS < maxAwayNS) // paidNS is the time of the last pass
 }
 
-// end is called once at the end of each pass. It adds the measured times of the visited ports to their debts,
-// and then reduces all debts.
+// end is called once at the end of each pass of the worker's loop. For each port with polled queues, it adds
+// the measured time to the port's debt. Then it reduces all debts.
 func (t *accounting) end() {
 	elapsedNS := t.now - t.paidNS
 	t.paidNS = t.now
@@ -415,8 +421,8 @@ func (t *accounting) owing() (n int) {
 }
 
 // leastWanting returns the smallest debt in nanoseconds among the ports that want more time. These are the
-// ports in debt, and the ports whose account.full is set in this pass. An uplink has no debt, so its time in
-// this pass counts instead.
+// ports in debt, and the ports whose account.full is set in this pass of the worker's loop. An uplink has no
+// debt, so its time in this pass counts instead.
 func (t *accounting) leastWanting() uint64 {
 	least := uint64(maxOwedNS)
 	for _, no := range t.visited {
@@ -435,9 +441,9 @@ func (t *accounting) leastWanting() uint64 {
 	return least
 }
 
-// chargePort adds a port's time in this pass, divided by the port's weight, to the port's debt. The first
-// sliceNS are free if no other port is in debt or wants more time (account.full). waiting is the number of
-// ports that were in debt before the times of this pass were added.
+// chargePort adds a port's time in this pass of the worker's loop, divided by the port's weight, to the
+// port's debt. The first sliceNS are free if no other port is in debt or wants more time (account.full).
+// waiting is the number of ports that were in debt before the times of this pass were added.
 func (t *accounting) chargePort(portNumber uint32, waiting int) {
 	a := &t.accounts[portNumber]
 	if a.frames && !a.owes() {

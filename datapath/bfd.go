@@ -62,8 +62,8 @@ type BFDSession struct {
 	// received while the session was guarded (bfdGuardNS), that repeated no earlier packet
 	Received, Sent, Refused                 uint64
 	Guessed, Distant, Unauthentic, Doubtful uint64
-	// dueNS are the virtual times of three token buckets, for packets with discriminator 0, with the right
-	// one, and with a wrong one.
+	// dueNS is the state of three token buckets, as in port.TakeToken. They limit packets with discriminator 0,
+	// with the right one, and with a wrong one.
 	dueNS     [3]uint64
 	guardedNS uint64     // time until which the session is guarded
 	heard     bfd.Packet // last packet that the session accepted
@@ -91,8 +91,8 @@ func bfdHash(port uint32, remote *[16]byte) uint32 {
 	return uint32(h >> (64 - bfdIndexBits - 1))
 }
 
-// update computes used and slots from the running sessions, if commands have changed a session since the
-// last update. Many commands in a row thus cost one update. The caller holds the lock.
+// update computes the fields used and slots from the running sessions, if commands have changed a session
+// since the last update. Many commands in a row thus cost one update. The caller holds the lock.
 func (t *BFDTable) update() {
 	if !t.stale {
 		return
@@ -379,8 +379,8 @@ const (
 	bfdTTL        = 255 // RFC 5881 section 5
 )
 
-// bfdPayload returns the UDP payload of the BFD packet in a decapsulated frame, or nil if the frame has
-// another or a malformed packet. It accepts any IP addresses.
+// bfdPayload returns the UDP payload of the BFD packet in a decapsulated frame. The result is nil if the
+// frame has no well-formed BFD packet. bfdPayload accepts any IP addresses.
 func bfdPayload(b *packet.Batch, f *packet.Frame) []byte {
 	if f.Len() < bfdHeaders+bfd.Length || !b.Pullup(f, min(f.Len(), bfdHeaders+bfd.MaxLength)) {
 		return nil

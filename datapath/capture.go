@@ -232,8 +232,8 @@ func (c *captures) recordHeld(h *HeldFrame, actions []flowtable.Action) {
 	c.markStage(1 + stageLookup)
 }
 
-// recordInner captures a decapsulated or held frame before its look-up, for the captures of its input port.
-// Other frames were captured by recordReceived.
+// recordInner captures a decapsulated frame, or a frame that has waited in a slot, before its look-up. It
+// does so for the captures of the frame's input port. Other frames were captured by recordReceived.
 func (c *captures) recordInner(i int) {
 	f := &c.batch.Frames[i]
 	if f.Held == 0 && f.InPort == c.batch.Port {
@@ -363,8 +363,8 @@ func (c *captures) recordDropped(i int, number uint32, reason packet.DropReason)
 	}
 }
 
-// recordHeldDrop captures a held frame while it is in its slot and in no batch. The frame is being dropped,
-// or the control process has taken it (reason Consumed).
+// recordHeldDrop captures a frame that waits in a slot and is in no batch. The frame is being dropped, or the
+// control process has taken it (reason Consumed).
 func (c *captures) recordHeldDrop(slot uint32, reason packet.DropReason) {
 	h := &c.sh.Held[slot]
 	for at := range c.list {

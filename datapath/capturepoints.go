@@ -25,7 +25,8 @@ func (c *captures) received() {
 	}
 }
 
-// The method held is called for a held frame before actions are executed on it without a look-up.
+// The method held is called for a frame that has waited in a slot, before actions are executed on it without
+// a look-up.
 func (c *captures) held(h *HeldFrame, actions []flowtable.Action) {
 	if c.everyFrame {
 		c.recordHeld(h, actions)
@@ -39,7 +40,7 @@ func (c *captures) drop(f *packet.Frame, reason packet.DropReason) {
 	}
 }
 
-// The method heldDrop is called for a held frame that is dropped while it is in its slot and in no batch.
+// The method heldDrop is called for a frame that is dropped while it waits in a slot and is in no batch.
 func (c *captures) heldDrop(slot uint32, reason packet.DropReason) {
 	if c.everyFrame {
 		c.recordHeldDrop(slot, reason)

@@ -98,8 +98,8 @@ type Captured struct {
 	// Note is set only in a record of ControllerPort. It is a number from the flow's action OpController. With
 	// this number, the control process finds the data for the packet_in message (xlate.ControllerNote).
 	Note uint32
-	// Keyed is true if Key is set. Records of kind CapturedTrace and of SamplePort have a Key, and records of
-	// tracked frames that a flow sends to ControllerPort.
+	// Keyed is true if Key is set. The records with a Key are those of kind CapturedTrace, those of SamplePort,
+	// and those of ControllerPort for tracked frames.
 	Keyed bool
 	Key   flowtable.Key
 	// Sampled is set only in a record of SamplePort. Actions are set only in a record of kind CapturedTrace:

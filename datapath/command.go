@@ -165,7 +165,7 @@ func (w *Worker) inject(inPort uint32, body []byte) bool {
 	return true
 }
 
-// resumes reports whether the frame held in slot is already in the batch.
+// resumes reports whether the frame that waits in this slot is already in the batch.
 func (w *Worker) resumes(slot uint32) bool {
 	for i := range w.batch.Frames[:w.batch.N] {
 		if w.batch.Frames[i].Held == slot+1 {
@@ -175,7 +175,8 @@ func (w *Worker) resumes(slot uint32) bool {
 	return false
 }
 
-// runResumed looks up the held frames that were added to the batch, and executes their actions.
+// runResumed handles the frames of the batch, which have waited in slots. It looks them up and executes their
+// actions.
 func (w *Worker) runResumed() {
 	if w.batch.N == 0 {
 		return
@@ -186,13 +187,14 @@ func (w *Worker) runResumed() {
 	w.finish()
 }
 
-// runHeld executes actions without a look-up on the frame held in a slot.
+// runHeld executes actions, without a look-up, on the frame that waits in a slot.
 func (w *Worker) runHeld(slot uint32, h *HeldFrame, actions []flowtable.Action) {
 	w.resume(slot, h)
 	w.performHeld(h, actions)
 }
 
-// performHeld executes actions without a look-up on the held frame h, which is the only frame of the batch.
+// performHeld executes actions, without a look-up, on a frame that has waited in a slot. It is the only frame
+// of the batch.
 func (w *Worker) performHeld(h *HeldFrame, actions []flowtable.Action) {
 	w.cursor, w.live, w.undone = 0, 1, 0
 	f := &w.batch.Frames[0]

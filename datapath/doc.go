@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package datapath is the worker and its pass. These are the package's files, in the
-// order in which a frame goes through them:
+// Package datapath implements the worker, a thread that forwards frames. A pass is one turn of the
+// worker's loop over its receive queues. These are the package's files, in the order in which a frame
+// goes through them:
 //
 //	worker.go    the loop of passes: clock, mailbox, commands, queues
 //	receive.go   a batch from one receive queue
@@ -66,9 +67,9 @@
 //	command   -> classify, execute; drops: HeldFull, and those of CmdDropHeld
 //	fault     -> none; drops: PortFault
 //
-// Types keep the fields of a stage, and its methods where they need no other stage than the type
-// names: captures, heldPool, upcalls, meters, accounting, receivers, waiter, kernelFlows. Worker has the
-// methods that lead a frame from stage to stage.
+// Some stages have a type for their state: captures, heldPool, upcalls, meters, accounting, receivers,
+// waiter, kernelFlows. A method belongs to such a type if it needs only this state, and the stages to
+// which the type refers. The type Worker has the methods that lead a frame from stage to stage.
 //
 // Invariants:
 //   - A worker is one locked thread. It owns its Shared, its cache and its queues. While it
@@ -76,5 +77,5 @@
 //     queue that several workers share, of the BFD sessions, and of tracked connections.
 //   - A worker handles one batch at a time. The batch ends with finish: the worker sends
 //     pending frames, flushes the output ports used, and then releases the buffers of the
-//     receive queue. After a postponed flush, it releases the buffers after that flush.
+//     receive queue. If a flush is postponed, it releases the buffers after that flush.
 package datapath

@@ -91,9 +91,9 @@ func (w *Worker) executeRun(firstIndex int, slot uint32) int {
 	return end
 }
 
-// outputRuns executes runs of frames whose only action is one output, as most runs are. It begins
-// with the frame at index firstIndex and ends before the frame at index "limit". It returns the index
-// of the first frame that is not of this kind, or "limit".
+// outputRuns is the fast path for runs of frames (consecutive frames with the same megaflow) whose only
+// action is one output. It begins with the frame at index firstIndex and ends before the frame at index
+// "limit". It returns the index of the first frame that is not of this kind, or "limit".
 func (w *Worker) outputRuns(firstIndex, limit int) int {
 	if w.fragments.uncounted != 0 || w.tracks.forked != 0 || w.rxInUse != nil && w.rxInUse.tunnel {
 		return firstIndex
@@ -159,8 +159,8 @@ func tailOf(actions []flowtable.Action) int {
 // result of tailOf for the list.
 func (w *Worker) perform(i int, actions []flowtable.Action, start, tail int) {
 	f := &w.batch.Frames[i]
-	// muted: a meter suppresses the next OpController. unsent is the drop reason of a frame
-	// that no action sends.
+	// muted is true if a meter suppresses the next OpController. unsent is the drop reason if no action sends
+	// the frame.
 	sent, muted, unsent := false, false, packet.DropFlow
 	var fields *tunnel.Fields // tunnel fields that the list has set
 	observation := uint64(0)  // IPFIX observation domain and point of the next OpSample

@@ -156,14 +156,14 @@ func (w *Worker) charge(q *rxQueue, n int, totals *costs) {
 	q.debtNS = min(q.debtNS+cost, maxDebtNS)
 }
 
-// skipDebtor reports whether this pass does not poll queue q because its debt (extra
+// skipDebtor reports whether this pass of the worker's loop does not poll queue q because its debt (extra
 // cost of its frames) is too high.
 func (w *Worker) skipDebtor(q *rxQueue) bool {
 	return q.debtNS > slackNS && w.fair.debtless.waits && !q.tunnel
 }
 
-// endPass updates p at the end of a pass. durationNS is the time from the beginning of the previous pass to
-// that of this one.
+// endPass updates p at the end of a pass of the worker's loop. durationNS is the time from the beginning of
+// the previous pass to that of this one.
 func (p *presence) endPass(durationNS uint64) {
 	p.waits = p.frames > 0
 	p.frames = 0
@@ -175,7 +175,7 @@ func (p *presence) endPass(durationNS uint64) {
 	p.waits = p.awayNS > 0
 }
 
-// payDebts reduces the debts (extra costs) of all queues once in each pass, in
+// payDebts reduces the debts (extra costs) of all queues once in each pass of the worker's loop, in
 // proportion to the time since the last pass.
 func (w *Worker) payDebts() {
 	f := &w.fair

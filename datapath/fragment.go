@@ -99,7 +99,7 @@ func (w *Worker) collect(i int) {
 	}
 }
 
-// dropDatagram drops all held fragments of the datagram with this number.
+// dropDatagram drops all waiting fragments of the datagram with this number.
 func (w *Worker) dropDatagram(number int, reason packet.DropReason) {
 	r := &w.fragments
 	r.slots = r.Slots(number, r.slots[:0])
@@ -147,7 +147,7 @@ func (w *Worker) trackAssembled(i int) {
 
 // sendWhole looks up the fragments of all complete datagrams again and executes their actions. It removes
 // each datagram as soon as its fragments are sent. If a memory fault of an output interrupts sendWhole, the
-// next pass continues with the other datagrams.
+// next pass of the worker's loop continues with the other datagrams.
 func (w *Worker) sendWhole() {
 	r := &w.fragments
 	for len(r.whole) > 0 {
@@ -196,8 +196,8 @@ func (w *Worker) trackGiven(actions []flowtable.Action) (count int) {
 	return count
 }
 
-// runGiven executes actions from the control process on a held fragment whose
-// datagram is complete.
+// runGiven executes actions from the control process on a fragment that has waited in a slot until its
+// datagram was complete.
 func (w *Worker) runGiven(slot uint32, h *HeldFrame, number uint32, actions []flowtable.Action) {
 	w.resume(slot, h)
 	w.fragments.datagram[0], w.fragments.assembled = number, 1

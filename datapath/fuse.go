@@ -141,8 +141,8 @@ func controls(actions []flowtable.Action) bool {
 	return false
 }
 
-// openFused allocates the hints for n connections, and the pairs. They are in mapped memory, which
-// the garbage collector does not scan. Close frees them.
+// openFused allocates the pairs of megaflows, and for n connections the hints (references to pairs). They are
+// in mapped memory, which the garbage collector does not scan. Close frees them.
 func (w *Worker) openFused(n int) error {
 	pairs := w.config.Fused
 	if pairs == 0 {
@@ -211,8 +211,9 @@ func (w *Worker) agrees(serial uint32, k *flowtable.Key) bool {
 	return true
 }
 
-// runFused tracks those frames of a run that have a valid hint, and returns the set of these frames.
-// The run consists of the live frames from index firstIndex to end-1. slot is their first megaflow.
+// runFused tracks those frames of a run that have a valid hint (two megaflows stored with the connection),
+// and returns the set of these frames. A run consists of consecutive frames with the same megaflow: here the
+// live frames from index firstIndex to end-1. slot is this megaflow.
 func (w *Worker) runFused(firstIndex, end int, slot uint32) (tracked uint32) {
 	u, t := &w.fused, &w.tracks
 	run := w.live & (allOf(end) &^ allOf(firstIndex))
@@ -359,7 +360,8 @@ func (w *Worker) wantFused(order []uint8, slot uint32, kind fuseKind) {
 	}
 }
 
-// fuse stores hints for the frames in fused.hintless. It is called right after their second look-up.
+// fuse stores hints (two megaflows for a connection) for the frames in fused.hintless. It is called right
+// after the look-up of these frames that follows their tracking.
 func (w *Worker) fuse() {
 	u := &w.fused
 	for set := u.hintless & w.live; set != 0; set &= set - 1 {

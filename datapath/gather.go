@@ -16,19 +16,18 @@ const (
 	gatherNS = 30_000
 	// gatherBelow is the batch size below which a queue counts as having few frames.
 	gatherBelow = packet.BatchSize * 3 / 4
-	// busyPasses is the number of consecutive passes with a full batch after which a worker counts as
-	// busy. A burst of a single guest fills fewer passes.
+	// busyPasses is the number of consecutive passes of the worker's loop with a full batch after which a worker
+	// counts as busy. A burst of a single guest fills fewer passes.
 	busyPasses = 16
 )
 
-// skips reports whether this pass skips queue q so that more frames arrive
-// first.
+// skips reports whether this pass of the worker's loop skips queue q so that more frames arrive first.
 func (p *pacing) skips(q *rxQueue, now uint64) bool {
 	return p.fullPasses >= busyPasses && now < q.nextNS
 }
 
 // scheduleVisit sets the time until which a busy worker skips queue q, which has just been polled. n is the
-// number of frames of this poll. An empty queue is polled again in the next pass.
+// number of frames of this poll. An empty queue is polled again in the next pass of the worker's loop.
 func (q *rxQueue) scheduleVisit(n int, now uint64) {
 	q.nextNS = 0
 	if n == 0 {
@@ -40,7 +39,7 @@ func (q *rxQueue) scheduleVisit(n int, now uint64) {
 	}
 }
 
-// countFullPasses counts consecutive passes in which some queue had a full batch.
+// countFullPasses counts consecutive passes of the worker's loop in which some queue had a full batch.
 func (p *pacing) countFullPasses(full bool) {
 	if p.fullPasses++; !full {
 		p.fullPasses = 0

@@ -16,15 +16,15 @@ const (
 	// template until its next hop is resolved. Further frames are dropped as
 	// DropHeldShare.
 	maxHeldPerTemplate = 128
-	// heldSweepNS is the interval in nanoseconds at which the worker drops held frames that have
-	// expired.
+	// heldSweepNS is the interval in nanoseconds at which the worker looks for frames that have waited for the
+	// control process, or for other fragments, for too long. It drops these frames.
 	heldSweepNS = 100_000_000
 )
 
-// heldPool lists the free slots for held frames and counts the held frames. The worker owns it. bySender has
-// the number of held frames of each sender (senderOf), byTemplate that of each tunnel template. The methods
-// consume and drop free the slot of a frame. So does release, at the end of the batch in which the frame was
-// processed again.
+// heldPool lists the free slots for held frames: frames that wait for the control process or for other
+// fragments. It also counts the held frames. bySender has their number for each sender (senderOf), byTemplate
+// for each tunnel template. The methods consume and drop free the slot of a frame. So does release, at the
+// end of the batch in which the frame was processed again. The worker owns the pool.
 type heldPool struct {
 	sh    *Shared
 	batch *packet.Batch
@@ -41,8 +41,8 @@ type heldPool struct {
 	count      int
 }
 
-// init rebuilds the pool from the slots in shared memory. Frames that the worker of an
-// earlier engine held stay held until the control process drops them or they expire.
+// init rebuilds the pool from the slots in shared memory. Frames that the worker of an earlier engine process
+// held stay held until the control process drops them or they expire.
 func (p *heldPool) init(w *Worker) {
 	sh := w.sh
 	p.sh, p.batch, p.passTime, p.lookup, p.tracks, p.captures, p.fragments = sh, &w.batch, &w.passTime, &w.lookup, &w.tracks, &w.captures, &w.fragments
@@ -111,8 +111,8 @@ func (p *heldPool) hold(i int, tunnelAction flowtable.Action) (slot uint32, reas
 	return slot, packet.DropNone
 }
 
-// holdOwn copies a frame that the control process has made into a held slot. ok is false if no slot is
-// free.
+// holdOwn copies a frame that the control process has made into a slot for waiting frames. ok is false if no
+// slot is free.
 func (p *heldPool) holdOwn(inPort uint32, frame []byte) (slot uint32, ok bool) {
 	if len(p.free) == 0 {
 		return 0, false
@@ -149,11 +149,12 @@ const heldSlotBits = 16
 
 func (p *heldPool) refOf(slot uint32) uint32 { return p.sh.Held[slot].Number<<heldSlotBits | slot }
 
-// SlotOf returns the slot of a reference to a held frame, an index of Shared.Held.
+// SlotOf returns the slot of the waiting frame to which the reference ref belongs. The slot is an index of
+// Shared.Held.
 func SlotOf(ref uint32) uint32 { return ref & (1<<heldSlotBits - 1) }
 
-// Waits reports whether the frame with reference ref is still held. The control process calls it. The
-// worker may drop the frame as expired right after Waits has returned true.
+// Waits reports whether the frame with reference ref still waits in its slot. The control process calls it.
+// The worker may drop the frame as expired right after Waits has returned true.
 func (sh *Shared) Waits(ref uint32) bool {
 	slot := SlotOf(ref)
 	if slot >= uint32(len(sh.Held)) {
@@ -163,8 +164,8 @@ func (sh *Shared) Waits(ref uint32) bool {
 	return atomic.LoadUint32(&h.State) == HeldWaiting && atomic.LoadUint32(&h.Number)<<heldSlotBits|slot == ref
 }
 
-// answered returns the slot of reference ref, and the frame held there. h is nil if the frame is no longer
-// held.
+// answered returns the slot of reference ref, and the frame that waits there. h is nil if the frame with this
+// reference no longer waits.
 func (p *heldPool) answered(ref uint32) (slot uint32, h *HeldFrame) {
 	slot = SlotOf(ref)
 	if h = p.waiting(slot); h != nil && p.refOf(slot) != ref {
@@ -173,8 +174,8 @@ func (p *heldPool) answered(ref uint32) (slot uint32, h *HeldFrame) {
 	return slot, h
 }
 
-// release frees the slot of a held frame. It changes the slot's number, so that a late answer for the frame
-// does not apply to the next frame in the slot.
+// release frees the slot of a waiting frame. It changes the slot's number, so that a late answer for the
+// frame does not apply to the next frame in the slot.
 func (p *heldPool) release(slot uint32) {
 	h := &p.sh.Held[slot]
 	h.State = HeldFree
@@ -184,16 +185,16 @@ func (p *heldPool) release(slot uint32) {
 	p.free = append(p.free, slot)
 }
 
-// consume frees the slot of a held frame that the control process has taken for itself. No drop counter
+// consume frees the slot of a waiting frame that the control process has taken for itself. No drop counter
 // counts the frame.
 func (p *heldPool) consume(slot uint32) {
 	p.captures.heldDrop(slot, packet.Consumed)
 	p.release(slot)
 }
 
-// The method drop drops the frame held in a slot. If the frame waits for the next hop of a tunnel, the port
-// of the tunnel counts the drop, because other outputs may have sent their copies of the frame. Otherwise the
-// input port counts it.
+// The method drop drops the frame that waits in a slot. If the frame waits for the next hop of a tunnel, the
+// port of the tunnel counts the drop, because other outputs may have sent their copies of the frame.
+// Otherwise the input port counts it.
 func (p *heldPool) drop(slot uint32, reason packet.DropReason) {
 	p.captures.heldDrop(slot, reason)
 	h := &p.sh.Held[slot]
@@ -206,8 +207,8 @@ func (p *heldPool) drop(slot uint32, reason packet.DropReason) {
 	p.release(slot)
 }
 
-// resume adds the frame held in a slot, with its tunnel and tracking state, to the worker's batch, which
-// must not be full.
+// resume adds the frame that waits in a slot, with its tunnel and tracking state, to the worker's batch. The
+// batch must not be full.
 func (w *Worker) resume(slot uint32, h *HeldFrame) {
 	b := &w.batch
 	i := b.N
@@ -248,7 +249,7 @@ func (w *Worker) checkOffload(f *packet.Frame) packet.DropReason {
 	return w.batch.CheckOffload(f)
 }
 
-// releaseResumed frees the held slots of the frames in this batch.
+// releaseResumed frees the slots in which frames of this batch have waited.
 func (p *heldPool) releaseResumed() {
 	for i := range p.batch.Frames[:p.batch.N] {
 		if f := &p.batch.Frames[i]; f.Held != 0 {
@@ -258,8 +259,8 @@ func (p *heldPool) releaseResumed() {
 	}
 }
 
-// sweep drops the frames that were held for longer than heldTimeoutNS. It looks for them every
-// heldSweepNS.
+// sweep drops the frames that have waited in their slots for longer than heldTimeoutNS. It looks for them
+// every heldSweepNS.
 func (p *heldPool) sweep() {
 	if p.count == 0 || p.now-p.sweptNS < heldSweepNS {
 		return

@@ -18,7 +18,7 @@ type InHand struct {
 	// Sending has the bits of a value of the type Sending, which says what transmit queue the worker uses,
 	// and for which operation; 0: it uses none.
 	Sending uint64
-	// Asleep is 1 while the worker sleeps, which takes at most MaxSleepNS, and else 0.
+	// Asleep is 1 while the worker sleeps, otherwise 0. A sleep takes at most MaxSleepNS.
 	Asleep uint64
 	// Thread is the kernel's id of the worker's thread; 0: the worker has not started yet, or
 	// has ended.

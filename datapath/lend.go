@@ -14,12 +14,12 @@ import (
 // connection to be lent.
 
 const (
-	// lendEveryNS is the interval in nanoseconds at which a worker restarts the timeouts of lent connections
-	// whose frames the kernel has forwarded. A sleeping worker does so when it wakes up, at least every
+	// lendEveryNS is the interval in nanoseconds at which a worker restarts the timeouts of those connections
+	// for which the kernel has forwarded frames. A sleeping worker does so when it wakes up, at least every
 	// maxSleepMS.
 	lendEveryNS = 1_000_000_000
-	// maxLentIdle is the number of intervals of lendEveryNS without a frame after which the worker takes a
-	// connection back.
+	// maxLentIdle is a number of intervals of lendEveryNS. If the kernel has forwarded no frame of a connection
+	// for so long, the worker takes the connection back from the kernel.
 	maxLentIdle = 30
 )
 
@@ -65,9 +65,9 @@ func (f *kernelFlows) closeQueue(q *rxQueue, now uint64) {
 	}
 }
 
-// renew restarts the timeouts of the lent connections of queue q whose frames the kernel has forwarded
-// since the last call. It takes back connections that have ended or that had no frame for maxLentIdle
-// intervals. If endAll is true, it takes back all.
+// renew restarts the timeouts of those connections of queue q for which the kernel has forwarded frames since
+// the last call. It takes back from the kernel the connections that have ended, and those without a frame for
+// maxLentIdle intervals. If endAll is true, it takes back all.
 func (f *kernelFlows) renew(q *rxQueue, now uint64, endAll bool) {
 	t := f.tracks.tracker
 	for place, l, found := q.kernel.NextLease(0); found; place, l, found = q.kernel.NextLease(place + 1) {

@@ -38,7 +38,7 @@ type mailbox struct {
 	ended    chan struct{}        // closed once Run has returned
 }
 
-// mail is a request to the worker. The worker executes it between two passes.
+// mail is a request to the worker. The worker executes it between two passes of the worker's loop.
 type mail struct {
 	add    *PortQueues // queues to add; nil: remove the port with the number in remove
 	remove uint32
@@ -65,7 +65,7 @@ func (w *Worker) RemovePort(number uint32) {
 }
 
 // Settle waits until the worker has begun another pass, so that everything that the worker did in earlier
-// passes is complete. It returns false if Run has ended.
+// passes of the worker's loop is complete. It returns false if Run has ended.
 func (w *Worker) Settle() bool { return w.post(&mail{remove: 0}) == nil }
 
 // post sends the worker a request and waits until it is executed. It polls for the result, because the

@@ -32,15 +32,14 @@ const (
 	// CmdRemove removes the megaflow in slot Arg. The megaflow's statistics stay
 	// readable until the slot is used again.
 	CmdRemove
-	// CmdRetry looks up the held frame with reference Arg again and executes its actions. For a frame that
-	// waits for a neighbour, it executes only HeldFrame.Then, without a look-up.
+	// CmdRetry looks up the waiting frame with reference Arg again and executes its actions. If the frame waits
+	// for the next hop of a tunnel, it executes only HeldFrame.Then, without a look-up.
 	CmdRetry
-	// CmdExecute executes the actions in the body on the held frame with reference Arg,
-	// without a look-up. The frame does not count in the statistics of any flow.
+	// CmdExecute executes the actions in the body, without a look-up, on the waiting frame with reference Arg.
+	// The frame does not count in the statistics of any flow.
 	CmdExecute
-	// CmdDropHeld drops the held frame with reference Arg. The body is a 32-bit packet.DropReason. The
-	// reason packet.Consumed means that the control process has taken the frame for itself: no drop
-	// counter counts it.
+	// CmdDropHeld drops the waiting frame with reference Arg. The body is a 32-bit packet.DropReason. The reason
+	// packet.Consumed means that the control process has taken the frame for itself: no drop counter counts it.
 	CmdDropHeld
 	// CmdTemplate replaces tunnel template Arg by the tunnel.Template in the body.
 	CmdTemplate
@@ -61,9 +60,9 @@ const (
 	// CmdMeter sets meter Arg, fills its token bucket and clears its counts. The body is the fields Cost,
 	// Depth and Frames of a Meter.
 	CmdMeter
-	// CmdHold stops the receive queues if Arg is 1, and starts them again if Arg is 0. While an engine
-	// starts, control stops the queues until all ports are attached, because a frame for a missing output
-	// would be dropped.
+	// CmdHold stops the receive queues if Arg is 1, and starts them again if Arg is 0. While an engine process
+	// starts, the control process stops the queues until all ports are attached, because a frame for a missing
+	// output would be dropped.
 	CmdHold
 	// CmdBFD begins, changes or ends BFD session Arg. The body is a BFDSet. Only the
 	// worker with Config.Sweeps gets it.
@@ -79,12 +78,12 @@ type UpcallOp uint32
 
 // Operations of upcalls.
 const (
-	// UpMiss reports that the held frame with reference Arg matched no megaflow. The
-	// body is the frame's key, then the raw Geneve options of the frame, if any.
+	// UpMiss reports that the frame with reference Arg matched no megaflow and waits for an answer. The body is
+	// the frame's key, then the raw Geneve options of the frame, if any.
 	UpMiss UpcallOp = iota + 1
-	// UpNeighbour reports that the held frame with reference Arg waits until a tunnel
-	// template is resolved. The body is the 32-bit index of the template. The control
-	// process answers with CmdTemplate and CmdRetry, or with CmdDropHeld.
+	// UpNeighbour reports that the frame with reference Arg waits until the next hop of a tunnel template is
+	// resolved. The body is the 32-bit index of the template. The control process answers with CmdTemplate and
+	// CmdRetry, or with CmdDropHeld.
 	UpNeighbour
 	// UpFault reports that port Arg is broken and no longer polled. The body is the
 	// reason.
@@ -115,7 +114,7 @@ func AppendInstall(buf []byte, slot uint32, key, mask *flowtable.Key, actions []
 	return appendActions(buf, actions)
 }
 
-// AppendExecute appends an encoded CmdExecute. "held" is the reference of the held frame.
+// AppendExecute appends an encoded CmdExecute. "held" is the reference of the waiting frame.
 func AppendExecute(buf []byte, held uint32, actions []flowtable.Action) []byte {
 	return appendActions(appendHeader(buf, uint32(CmdExecute), held), actions)
 }
@@ -128,7 +127,7 @@ func AppendInject(buf []byte, inPort uint32, actions []flowtable.Action, frame [
 	return append(appendActions(buf, actions), frame...)
 }
 
-// AppendDropHeld appends an encoded CmdDropHeld. "held" is the reference of the held frame.
+// AppendDropHeld appends an encoded CmdDropHeld. "held" is the reference of the waiting frame.
 func AppendDropHeld(buf []byte, held uint32, reason packet.DropReason) []byte {
 	return binary.LittleEndian.AppendUint32(appendHeader(buf, uint32(CmdDropHeld), held), uint32(reason))
 }

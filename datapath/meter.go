@@ -11,14 +11,13 @@ import (
 	"weft/packet"
 )
 
-// Meter is one token bucket, in one cache line. The worker owns its configuration and
-// counts; the control process reads the counts.
+// Meter is one token bucket, in one cache line. The worker owns its configuration and counts; the control
+// process reads the counts.
 //
-// All workers share the bucket, through the field Due of the first worker's meter. Due
-// is the time at which all frames so far would have passed at the meter's rate (the
-// virtual scheduling algorithm of ITU-T I.371). A frame costs one compare-and-swap.
-// Each worker reads its clock once in each pass, so the bucket is effectively deeper by
-// the duration of the longest pass.
+// All workers share the bucket, through the field Due of the first worker's meter. Due is the time at which
+// all frames so far would have passed at the meter's rate (the virtual scheduling algorithm of ITU-T I.371).
+// A frame costs one compare-and-swap. Each worker reads its clock once in each pass of the worker's loop, so
+// the bucket is effectively deeper by the duration of the longest pass.
 type Meter struct {
 	Cost   uint64 // cost of one frame or bit, in units of 2^-16 ticks (meterTicks); 0: the meter is not set
 	Depth  uint64 // largest number of ticks by which Due may exceed the current time

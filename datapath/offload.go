@@ -27,8 +27,9 @@ type kernelFlows struct {
 	renewNS uint64 // time from which "work" looks at lent connections again
 }
 
-// work is called in each pass. Every offloadEveryNS, it adds the kernel's counts of all megaflows to the
-// worker's counts. Every lendEveryNS, it restarts the timeouts of the connections that the kernel forwards.
+// work is called in each pass of the worker's loop. Every offloadEveryNS, it adds the kernel's counts of all
+// megaflows to the worker's counts. Every lendEveryNS, it restarts the timeouts of the connections that the
+// kernel forwards.
 func (f *kernelFlows) work(now uint64) {
 	if f.queues.offloaded == 0 || now < f.countNS && now < f.renewNS {
 		return

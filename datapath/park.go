@@ -2,8 +2,8 @@
 
 package datapath
 
-// This file parks receive queues that have been empty for a while. A pass visits only the
-// awake queues, so its cost follows the number of busy queues
+// This file parks receive queues that have been empty for a while. A pass of the worker's loop polls
+// only the other queues, which are called awake. So its cost follows the number of busy queues
 // (docs/decisions/0052-idle-queues-are-parked.md).
 //
 // A parked queue is armed: the guest or the kernel signals the queue's next frame through the
@@ -26,12 +26,12 @@ const (
 	// maxIdleAwake is the number of empty queues up to which the worker parks none of them. Polling so few
 	// queues costs less than asking epoll.
 	maxIdleAwake = 4
-	// maxParks is the largest number of queues that one pass arms to park them. It limits the delay
-	// of frames, because arming a queue moves a cache line between cores.
+	// maxParks is the largest number of queues that one pass of the worker's loop arms to park them. It limits
+	// the delay of frames, because arming a queue moves a cache line between cores.
 	maxParks = 8
-	// parkedEveryNS is the interval in nanoseconds at which a busy worker asks epoll for
-	// frames of parked queues. It limits the delay of the first frame after a gap to
-	// parkedEveryNS and one pass.
+	// parkedEveryNS is the interval in nanoseconds at which a busy worker asks epoll for frames of parked
+	// queues. It limits the delay of the first frame after a gap to parkedEveryNS and one pass of the worker's
+	// loop.
 	parkedEveryNS = 20_000
 	// lookParkedNS is the time in nanoseconds in which the worker looks once into each parked queue. It
 	// thus finds the frames of a guest that has failed to send a notification. A worker that sleeps finds
@@ -52,11 +52,11 @@ type parking struct {
 	commanded bool   // the command eventfd was signalled, perhaps because of a device's fault
 }
 
-// endPass ends a pass. idle is the number of awake queues that the pass found empty.
+// endPass ends a pass of the worker's loop. idle is the number of awake queues that the pass found empty.
 func (p *parking) endPass(idle int) { p.idle, p.parks = idle, 0 }
 
-// postpone records that the worker asks epoll for events in this pass. A busy worker then asks again only
-// after parkedEveryNS.
+// postpone records that the worker asks epoll for events in this pass of the worker's loop. A busy worker
+// then asks again only after parkedEveryNS.
 func (p *parking) postpone(turn, now uint64) { p.turn, p.askNS = turn, now+parkedEveryNS }
 
 // parked returns the number of parked queues, which follow the awake ones in the field order.

@@ -157,7 +157,8 @@ func (r *receivers) forget(p *txPort) {
 	}
 }
 
-// payDebts reduces the receivers' debts for elapsedNS, the time since the previous pass began.
+// payDebts reduces the receivers' debts for elapsedNS, the time since the previous pass of the worker's loop
+// began.
 func (r *receivers) payDebts(elapsedNS uint64) {
 	if len(r.debtors) == 0 {
 		return

@@ -48,8 +48,8 @@ type txPort struct {
 	fault    string
 	pending  [packet.BatchSize]uint8 // frames of the batch to send, in order
 	slowNS   uint64                  // debt for slow copies into the port's memory, see receiver.go
-	// virtual times of token buckets for answers to frames of this port, and for copies of such frames to the
-	// controller and to exporters; see port.TakeToken
+	// state of token buckets, as in port.TakeToken. They limit the answers to frames of this port, and the
+	// copies of such frames to the controller and to exporters.
 	answersNS, reservedNS, sampledNS uint64
 }
 
@@ -267,7 +267,7 @@ func (w *Worker) finish() {
 }
 
 // flush flushes the transmit queue of port p. If postpone is true, more frames will follow soon, and the
-// queue may postpone the flush to the next pass.
+// queue may postpone the flush to the next pass of the worker's loop.
 func (w *Worker) flush(p *txPort, postpone bool) {
 	w.useTx(p, flushing)
 	if postpone {

@@ -12,13 +12,13 @@ import (
 	"weft/tunnel"
 )
 
-// Sizes has the sizes of the tables and rings in one worker's shared memory. The control process
-// chooses them at its start, equal for all workers. The control process and the engine both compute
-// the layout of the memory from them.
+// Sizes has the sizes of the tables and rings in one worker's shared memory. The control process chooses them
+// at its start, equal for all workers. The control process and the engine process both compute the layout of
+// the memory from them.
 type Sizes struct {
 	Cache flowtable.Sizes `json:"cache"`
-	// Held is the number of slots for held frames, at most 65,536. If all are in use,
-	// frames that need one are dropped as DropHeldFull.
+	// Held is the number of slots for frames that wait, for example for an answer of the control process. It is
+	// at most 65,536. If all slots are in use, frames that need one are dropped as DropHeldFull.
 	Held int `json:"held"`
 	// CommandRing and UpcallRing are the sizes of the rings in bytes, powers of two.
 	// If the upcall ring is full, frames that need an upcall are dropped as
@@ -39,8 +39,8 @@ var DefaultSizes = Sizes{
 	Templates:   16384,
 }
 
-// HeldBytes is the size of a held slot in bytes, enough for the longest frame. The worker reuses the
-// slot that it has freed last, so that few slots occupy physical memory.
+// HeldBytes is the size in bytes of a slot for a waiting frame, enough for the longest frame. The worker
+// reuses the slot that it has freed last, so that few slots occupy physical memory.
 const HeldBytes = (packet.MaxFrameLen + 63) &^ 63
 
 // Shared is the memory that one worker shares with the control process: the worker's
@@ -64,12 +64,12 @@ type Shared struct {
 	// Cache belongs to the worker. The control process reads its statistics and,
 	// after a restart, its megaflows.
 	Cache flowtable.Memory
-	// Held has the held frames. They belong to the worker. The control process may read the slot of a
-	// frame from the time of the frame's upcall until it sends its answer.
+	// Held has the slots of waiting frames. They belong to the worker. The control process may read the slot of
+	// a frame from the time of the frame's upcall until it sends its answer.
 	Held      []HeldFrame
 	HeldBytes []byte // bytes of the held frames, HeldBytes for each slot
-	// HeldOptions has the Geneve options with which a held frame arrived; index: slot. An entry is valid
-	// if the word WTunOpts of the frame's key is not 0.
+	// HeldOptions has the Geneve options with which a waiting frame arrived; index: slot. An entry is valid if
+	// the word WTunOpts of the frame's key is not 0.
 	HeldOptions []flowtable.TunOptions
 	// HeldFields has the Geneve options with which a frame that waits for a neighbour will be sent; index:
 	// slot. An entry is valid if HeldFrame.Then is an OpTunnel.
@@ -143,8 +143,8 @@ type Counters struct {
 	CommandsRefused uint64
 	InstallsRefused uint64
 	Batches         uint64 // batches received, each with at least one frame
-	// Gaps is a histogram of the time from the beginning of one pass to that of the next, without sleep. The
-	// index is the result of GapBucket.
+	// Gaps is a histogram of the time from the beginning of one pass of the worker's loop to that of the next,
+	// without sleep. The index is the result of GapBucket.
 	Gaps [GapBuckets]uint64
 	// ParkedQueues is the number of receive queues that are parked now (park.go). It is no running total.
 	ParkedQueues uint64
@@ -185,7 +185,7 @@ type PortCounters struct {
 	TxReasons [packet.DropReasons]uint64
 }
 
-// HeldFrame describes one held slot. The bytes of its frame are
+// HeldFrame describes a frame that waits in a slot. The bytes of the frame are
 // Shared.HeldBytes[slot*HeldBytes:][:Len].
 type HeldFrame struct {
 	Len     uint32
@@ -204,7 +204,7 @@ type HeldFrame struct {
 	ThenMeta uint64
 	// Offload is the frame's unfinished offload, to be continued when the frame is resumed.
 	Offload packet.Offload
-	// L3, L4 and Proto are fields of the held packet.Frame. They are set only if the frame has
+	// L3, L4 and Proto are copies of fields of the waiting packet.Frame. They are set only if the frame has
 	// packet.FrameHidden, because extraction will not find its IP header again. Otherwise L3 is 0.
 	L3, L4 uint16
 	Proto  uint8
@@ -219,6 +219,6 @@ const (
 	HeldWaiting
 )
 
-// heldTimeoutNS is the longest time in nanoseconds for which a frame is held. Older
-// frames are dropped as DropHeldExpired.
+// heldTimeoutNS is the longest time in nanoseconds for which a frame waits in a slot. Older frames are
+// dropped as DropHeldExpired.
 const heldTimeoutNS = 2_000_000_000

@@ -9,9 +9,8 @@ import (
 )
 
 const (
-	// readyEveryNS is the interval in nanoseconds at which a busy worker polls taps and
-	// sockets. The interval limits the number of system calls. An idle worker polls
-	// them in every pass.
+	// readyEveryNS is the interval in nanoseconds at which a busy worker polls taps and sockets. The interval
+	// limits the number of system calls. An idle worker polls them in every pass of the worker's loop.
 	readyEveryNS = 20_000
 	// maxReadUnasked is the largest number of taps and sockets that a worker reads
 	// without calling epoll first. Reading an empty one costs a system call each.
@@ -23,10 +22,10 @@ const (
 	// writing its heartbeat. noWaitFDSleepMS is the longest sleep if some queue cannot wake the worker up.
 	maxSleepMS      = 500
 	noWaitFDSleepMS = 1
-	// answerSpinNS is the shortest time in nanoseconds for which a worker with held frames polls before it
-	// sleeps. The control process answers 32 misses in about 60 µs. If the worker sleeps in this time, the
-	// control process has to wake it up through its eventfd. On a virtual machine whose idle cores halt, this
-	// costs the control process 8 µs for each batch of answers.
+	// answerSpinNS is the shortest time in nanoseconds for which a worker polls before it sleeps, if frames wait
+	// for an answer of the control process. The control process answers 32 such frames in about 60 µs. If the
+	// worker sleeps in this time, the control process has to wake it up through its eventfd. On a virtual
+	// machine whose idle cores halt, this costs the control process 8 µs for each batch of answers.
 	answerSpinNS = 250_000
 	// spinGrowth is the factor by which the polling time grows after a short sleep. A sleep is short if
 	// this longer polling time would have replaced it. The next frame is then likely to come so
@@ -205,8 +204,8 @@ func (p *waiter) take(n int) {
 }
 
 // spinNS returns the time in nanoseconds for which the worker polls empty queues before it sleeps. It is
-// Config.SpinUS, spinGrowth times as long after a short sleep without bulk traffic, and at least
-// answerSpinNS while frames are held.
+// Config.SpinUS, or spinGrowth times as long after a short sleep without bulk traffic. While frames wait in
+// slots, it is at least answerSpinNS.
 func (w *Worker) spinNS() uint64 {
 	spin := uint64(w.config.SpinUS) * 1000
 	if w.waiter.short {
@@ -218,9 +217,9 @@ func (w *Worker) spinNS() uint64 {
 	return spin
 }
 
-// sleep requests a wake-up from every awake queue, polls these queues once more, and then
-// waits for an event. Parked queues have already requested their wake-ups. If the wait ends
-// without an event, the next pass sleeps again at once.
+// sleep requests a wake-up from every awake queue, polls these queues once more, and then waits for an event.
+// Parked queues have already requested their wake-ups. If the wait ends without an event, the next pass of
+// the worker's loop sleeps again at once.
 func (w *Worker) sleep() {
 	w.releaseAllQueues()
 	woken, began := true, w.now

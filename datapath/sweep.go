@@ -51,8 +51,8 @@ func (w *Worker) keepAgreement() {
 }
 
 // seekLive begins the look-up of the live frames (not dropped) among the connections of a conntrack zone.
-// order lists these frames. "lines" has the number of the likely connection of each, for a prefetch of its
-// hints. equalKeys is the set of frames whose keys have the words in u.agreed.
+// order lists the frames that can be looked up. For each of them, "lines" has the number of its likely
+// connection, for a prefetch of hints. equalKeys is the set of frames whose keys have the words in u.agreed.
 func (w *Worker) seekLive(zone uint16) (order []uint8, lines *[packet.BatchSize]uint32, equalKeys uint32) {
 	u, tr := &w.fused, w.tracks.tracker
 	a := &u.agreed
@@ -76,8 +76,9 @@ func (w *Worker) seekLive(zone uint16) (order []uint8, lines *[packet.BatchSize]
 	return order, lines, equalKeys
 }
 
-// sweepOut sends the first frames of the list "order", up to the first frame without a hint that leads
-// to a single output. It returns the number of frames sent.
+// sweepOut sends frames from the start of the list "order". It stops at the first frame without a valid hint
+// (two megaflows stored with its connection), or whose hint does not lead to a single output. It returns the
+// number of frames sent.
 func (w *Worker) sweepOut(order []uint8) (sent int) {
 	u := &w.fused
 	for sent < len(order) {
@@ -91,9 +92,10 @@ func (w *Worker) sweepOut(order []uint8) (sent int) {
 	return sent
 }
 
-// sweepRun sends the first frames of the list "order", up to the first frame with another hint. A frame's
-// hint is the pair of megaflows stored with its connection. sweepRun returns the number of frames sent. It
-// returns 0 if the first frame has no valid hint, or if the actions after tracking are not a single output.
+// sweepRun sends frames from the start of the list "order" that have the same hint: the pair of megaflows
+// stored with their connection. It stops at the first frame with another hint, and returns the number of
+// frames sent. It returns 0 if the first frame has no valid hint, or if the actions after tracking are not a
+// single output.
 func (w *Worker) sweepRun(order []uint8) int {
 	u := &w.fused
 	serial := u.serials[order[0]%packet.BatchSize]

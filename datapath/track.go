@@ -53,7 +53,8 @@ type fork struct {
 	live    uint32
 }
 
-// HeldTrack is the connection tracking state of a held frame. The frame gets it back when it is resumed.
+// HeldTrack is the connection tracking state of a frame that waits in a slot. The frame gets it back when the
+// worker handles it again.
 type HeldTrack struct {
 	Recirc  uint32
 	Tracked uint32 // 1: Meta is valid
@@ -186,9 +187,9 @@ func (w *Worker) readRequest(list []flowtable.Action) int {
 	return n
 }
 
-// trackRun tracks a run of frames with the ct action at the start of an action list. It returns the
-// number of list elements that encode this action. mayFuse is false if actions of the megaflow precede
-// the ct action. slot is the run's megaflow.
+// trackRun executes the ct action at the start of an action list on a run of frames (consecutive frames with
+// the same megaflow). It returns the number of list elements that encode this action. mayFuse is false if
+// actions of the megaflow precede the ct action. slot is the run's megaflow.
 func (w *Worker) trackRun(first, end int, slot uint32, actions []flowtable.Action, mayFuse bool) int {
 	n := w.readRequest(actions)
 	kind, done := fuseNot, uint32(0)
@@ -224,8 +225,9 @@ func (w *Worker) trackRun(first, end int, slot uint32, actions []flowtable.Actio
 	return n
 }
 
-// fuses reports whether the worker may skip look-ups of this batch by hints (fuse.go). A capture that looks
-// at every frame prevents it, because a trace must show every look-up.
+// fuses reports whether the worker may replace look-ups of this batch by hints, the megaflows stored with
+// connections (fuse.go). A capture that looks at every frame prevents it, because a trace must show every
+// look-up.
 func (w *Worker) fuses() bool {
 	return w.tracks.tracker != nil && !w.tracks.plain && !w.captures.everyFrame && w.tracks.forked == 0 && w.tracks.looped == 0 && w.rxInUse != nil
 }
@@ -333,7 +335,8 @@ func (w *Worker) endConnections(body []byte) bool {
 	return true
 }
 
-// setConnections sets the table of tracked connections, and allocates the hints for its connections.
+// setConnections sets the table of tracked connections. It also allocates the hints of its connections, which
+// replace look-ups of megaflows (fuse.go).
 func (w *Worker) setConnections(table *conntrack.Table) error {
 	w.tracks.tracker = conntrack.NewTracker(table, w.config.Seed)
 	return w.openFused(table.Capacity())

@@ -106,8 +106,8 @@ func (w *Worker) awaitNeighbour(i int, a *flowtable.Action, x *tunnel.Fields) {
 // maxFaultReason is the largest length in bytes of the reason in an UpFault. Longer reasons are cut.
 const maxFaultReason = 200
 
-// reportFaults reports failed ports to the control process. If the upcall ring is
-// full, the next pass tries again.
+// reportFaults reports failed ports to the control process. If the upcall ring is full, the next pass of the
+// worker's loop tries again.
 func (w *Worker) reportFaults() {
 	for at := range w.ports {
 		p := &w.ports[at]

@@ -19,30 +19,29 @@ import (
 )
 
 const (
-	// emptyPassPauses is the number of PAUSE instructions after an empty pass, about
-	// a microsecond in total. The pause reduces traffic on the cache line of the
-	// avail index, which the guest writes.
+	// emptyPassPauses is the number of PAUSE instructions after an empty pass of the worker's loop, about a
+	// microsecond in total. The pause reduces traffic on the cache line of the avail index, which the guest
+	// writes.
 	emptyPassPauses = 24
-	// yieldEvery is the number of idle passes between two yields of the core (sched_yield). A
-	// worker without taps and sockets yields only after yieldAfterNS nanoseconds without
-	// frames, to avoid system calls during short gaps in the load.
+	// yieldEvery is the number of idle passes of the worker's loop between two yields of the core (sched_yield).
+	// A worker without taps and sockets yields only after yieldAfterNS nanoseconds without frames, to avoid
+	// system calls during short gaps in the load.
 	yieldEvery   = 4
 	yieldAfterNS = 10_000
-	// yieldFrames is the number of frames after which a worker with taps yields the core,
-	// although frames keep coming. Otherwise a local process waits for the core until the
-	// kernel's timer tick, up to 4 ms, and its socket buffer may overflow: by default, Linux
-	// buffers 95 datagrams of 1,400 bytes. Only passes with at least manyFrames frames count.
-	// Streams of large frames have fewer frames in a pass, and yields slow them down
-	// (docs/decisions/0050).
+	// yieldFrames is the number of frames after which a worker with taps yields the core, although frames keep
+	// coming. Otherwise a local process waits for the core until the kernel's timer tick, up to 4 ms, and its
+	// socket buffer may overflow: by default, Linux buffers 95 datagrams of 1,400 bytes. Only passes of the
+	// worker's loop with at least manyFrames frames count. Streams of large frames have fewer frames in a pass,
+	// and yields slow them down (docs/decisions/0050).
 	yieldFrames = 64
 	manyFrames  = packet.BatchSize / 2
-	// fewFrames is a number of frames. If a pass has sent a frame to a local process and received at most
-	// fewFrames frames, the worker yields the core to that process.
+	// fewFrames is a number of frames. If a pass of the worker's loop has sent a frame to a local process and
+	// received at most fewFrames frames, the worker yields the core to that process.
 	fewFrames = 2
-	// suspectNS is the duration in nanoseconds above which a pass is suspiciously long. A guest may
-	// have made its eventfd slow, so the worker then measures the next signals (shm.Suspect).
+	// suspectNS is the duration in nanoseconds above which a pass of the worker's loop is suspiciously long. A
+	// guest may have made its eventfd slow, so the worker then measures the next signals (shm.Suspect).
 	suspectNS = shm.MaxSignalNS
-	// maxCommandsPerPass is the largest number of commands that one pass executes. It
+	// maxCommandsPerPass is the largest number of commands that one pass of the worker's loop executes. It
 	// limits the delay of frames. Further commands wait for the next pass.
 	maxCommandsPerPass = 64
 )
@@ -119,7 +118,8 @@ type Worker struct {
 	holding bool // CmdHold has stopped the receive queues
 }
 
-// passTime is the clock of a worker. The stages of a pass use the time at which the pass began.
+// passTime is the clock of a worker. The stages of a pass of the worker's loop use the time at which the pass
+// began.
 type passTime struct {
 	clockBase  uint64 // CLOCK_MONOTONIC in ns at clockStart
 	clockStart time.Time
@@ -221,8 +221,8 @@ func (w *Worker) Run() error {
 	w.beginHeartbeat()
 	for !w.passes() {
 	}
-	// Thread 0 tells the watchdog that the worker has ended. The thread itself may go on to exist, if it
-	// is the first thread of the process.
+	// Thread 0 tells the watchdog that the worker has ended. If the thread is the first one of the process, it
+	// continues to exist.
 	w.sh.InHand.Thread = 0
 	return nil
 }
@@ -234,7 +234,8 @@ func (w *Worker) Stop() {
 	<-w.ended
 }
 
-// passes repeats passes until Stop is called (result true) or a port's memory fails (result false).
+// passes repeats passes of the worker's loop until Stop is called (result true) or a port's memory fails
+// (result false).
 func (w *Worker) passes() (ended bool) {
 	defer w.recoverFault()
 	w.finish() // ends the current batch if a port failed in the middle of it
@@ -347,9 +348,9 @@ func (w *Worker) pass() {
 	}
 }
 
-// yieldBusy is called at the end of a pass that had something to do. It yields the core if the pass had at
-// most fewFrames frames and sent one to a local process, which may answer at once. A worker with taps also
-// yields after yieldFrames frames.
+// yieldBusy is called at the end of a pass of the worker's loop that had something to do. It yields the core
+// if the pass had at most fewFrames frames and sent one to a local process, which may answer at once. A
+// worker with taps also yields after yieldFrames frames.
 func (w *Worker) yieldBusy(frames int) {
 	answer := w.delivered && frames <= fewFrames
 	if frames >= manyFrames {

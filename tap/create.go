@@ -296,7 +296,7 @@ func (t *Tap) FDs() []int {
 	return append(slices.Clone(t.fds), t.counts)
 }
 
-// MTU returns the device's MTU at creation, in bytes without the Ethernet header.
+// MTU returns the device's MTU at creation or from the last SetMTU, in bytes without the Ethernet header.
 func (t *Tap) MTU() int { return t.spec.MTU }
 
 // SetMTU changes the device's MTU. Afterwards the engine process must open the device again, with the new

@@ -65,7 +65,8 @@ func (t *Template) SetClock(nowNS uint64) {
 	}
 }
 
-// GREOverhead returns the same as Overhead for tunnels over GRE with the parameters p.
+// GREOverhead returns how many bytes longer an IP packet becomes in a tunnel over GRE with the parameters p.
+// Overhead returns the same for other tunnels.
 func GREOverhead(p *Params) int {
 	n := packet.IPv4Len
 	if p.Remote.Is6() {

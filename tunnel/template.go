@@ -166,8 +166,8 @@ func Build(p Params) (Template, error) {
 func (t *Template) appendUDP(h []byte, p *Params, local, remote netip.Addr) []byte {
 	h = append(h, 0, 0)
 	h = binary.BigEndian.AppendUint16(h, p.UDPPort)
-	// No UDP checksum by default: RFC 7348 section 5 recommends it, and RFC 6935
-	// allows it over IPv6.
+	// By default, the tunnel sends no UDP checksum, as RFC 7348 section 5 recommends. RFC 6935 allows this over
+	// IPv6.
 	sum := uint16(0)
 	if p.Checksum {
 		sum = pseudoSum(local, remote)
@@ -277,7 +277,8 @@ func (t *Template) Parse(body []byte) bool {
 	return true
 }
 
-// consistent reports whether the template's offsets lie in its header, in an order that Push can use.
+// consistent reports whether the template's offsets and lengths agree with its IP version and its kind, so
+// that Push can use them.
 func (t *Template) consistent() bool {
 	ip := packet.IPv4Len
 	if int(t.IP) < packet.EthernetLen || int(t.IP) >= maxOuter {

@@ -43,8 +43,8 @@ func OffersZeroCopy(dev string) (bool, error) {
 // reply's attribute of type wanted, which has wantedBytes bytes.
 func askGeneric(family int, command, version uint8, attr *nl.RtAttr, wanted uint16, wantedBytes int) ([]byte, error) {
 	request := nl.NewNetlinkRequest(family, 0)
-	// The library sends four bytes from the address of its header, which has only two, also in
-	// netlink.GenlFamilyGet. The kernel requires the other two to be zero.
+	// The netlink library sends four bytes from the address of its header, although the header has only
+	// two. The kernel requires the other two to be zero.
 	header := struct {
 		nl.Genlmsg
 		_ uint16

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package xsk is the uplink through AF_XDP: sockets on the queues of a NIC whose driver is the
-// kernel's. Control sets the uplink up (Setup: memory, sockets, XDP program). The engine opens the
-// queues (Open) and moves frames.
+// kernel's. The control process sets the uplink up (Setup: memory, sockets, XDP program). The engine
+// process opens the queues (Open) and moves frames.
 //
 // # Memory
 //
@@ -11,7 +11,7 @@
 // only sends, so different workers can own the two directions of a queue. The rings
 // are kernel memory, mapped through the socket.
 //
-// # Recovery after a killed engine
+// # Recovery after a killed engine process
 //
 // Set-up puts RingSize receiving frames on the fill ring. From then on each frame is
 // in the fill ring, in the kernel, or in the rx ring. Frames that a worker is
@@ -20,19 +20,23 @@
 //
 //	fill.producer - rx.consumer == RingSize
 //
-// holds except during a Release. If the engine is killed inside a Release, Open
-// advances the rx consumer until it holds again. The record has the rx index up to
-// which workers received frames. Open discards these frames, because one of them may
-// have killed the engine.
+// holds except during a Release. If the engine process is killed inside a Release,
+// Open advances the rx consumer index until the equation holds again. The record has
+// the rx index up to which workers have received frames. Open discards the frames
+// before this index that were not released, because one of them may have killed the
+// engine process.
 //
-// Each sending frame has one mark in the record: free or given. Send writes the slots
-// of the tx ring, then the index after these slots (record.sent), then the marks;
-// Flush publishes. The kernel does not know frames between the ring's producer index
-// and this index; Open marks them as free. Completed frames are marked free before
-// the ring's consumer moves, and used again after it has moved.
+// Each UMEM frame for sending has a mark in the record: it is free, or it is given to
+// the kernel. Send writes the slots of the tx ring, then the index after these slots
+// (record.sent), then the marks. Flush advances the ring's producer index. If the
+// engine process is killed before, the kernel does not know the frames between the
+// producer index and record.sent, and Open marks them as free. A completed frame is
+// first marked as free. Then the consumer index of the completion ring advances, and
+// only then the frame is used again.
 //
 // A killed process has executed all stores before some point of its program and none
-// after it. So it is enough to keep the program's order of stores, which atomics do.
+// after it. So it is enough to keep the program's order of stores. Atomic operations
+// keep this order.
 package xsk
 
 import (
@@ -49,8 +53,8 @@ const (
 	// MaxQueues is the largest number of NIC queues that an uplink serves. Tunnel
 	// traffic on further queues goes to the kernel.
 	MaxQueues = 64
-	// maxEndpoints is the maximum number of tunnel endpoints of one uplink.
-	// SetEndpoints refuses more endpoints.
+	// maxEndpoints is the largest number of entries in the XDP program's map of tunnel endpoints. SetEndpoints
+	// refuses more. An endpoint takes one entry for UDP, and one for each protocol type for GRE.
 	maxEndpoints = 1024
 	// DefaultFrameSize is the default size of a UMEM frame in bytes. Frames of 2048
 	// bytes would also halve the maximum MTU.
