@@ -43,9 +43,8 @@ import (
 const MaxWeight = 100
 
 const (
-	// measuredForNS is the time in nanoseconds for which the worker goes on measuring the time of each poll
-	// after it last received a frame from another port than the frame before. If only one port has frames for
-	// longer than this, the worker does not measure.
+	// measuredForNS is a time in nanoseconds. The worker measures the time of each poll while frames come from
+	// several ports. When all frames in this time have come from one port, it stops measuring.
 	measuredForNS = 1_000_000_000
 	// A pass (one turn of the worker's loop) is cheap if it takes at most cheapPassNS plus cheapFrameNS for each
 	// frame. While passes are cheap, the worker does not measure its visits, because the clock readings would

@@ -55,11 +55,13 @@ type BFDSession struct {
 	VNI      uint32   // VNI of sent packets
 	OneHop   uint32   // 1: outer headers of received packets must have TTL 255 (RFC 5082)
 	Remote   [16]byte // address of the remote: IPv6, or IPv4 mapped into IPv6
-	// Received counts accepted packets. Sent counts sent packets. Refused counts received packets that did not
-	// belong to the session or exceeded its rate. Four counters count parts of Refused: - Guessed: packets with
-	// a wrong discriminator - Distant: packets whose TTL shows that they came through routers, although OneHop
-	// is 1 - Unauthentic: packets without the session's authentication - Doubtful: packets with new contents,
-	// received while the session was guarded (bfdGuardNS), that repeated no earlier packet
+	// Received counts accepted packets. Sent counts sent packets. Refused counts received packets that did
+	// not belong to the session or exceeded its rate. Four counters count parts of Refused:
+	//   - Guessed: packets with a wrong discriminator
+	//   - Distant: packets whose TTL shows that they came through routers, although OneHop is 1
+	//   - Unauthentic: packets without the session's authentication
+	//   - Doubtful: packets with new contents, received while the session was guarded (bfdGuardNS), that
+	//     repeated no earlier packet
 	Received, Sent, Refused                 uint64
 	Guessed, Distant, Unauthentic, Doubtful uint64
 	// dueNS is the state of three token buckets, as in port.TakeToken. They limit packets with discriminator 0,

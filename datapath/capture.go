@@ -224,7 +224,7 @@ func (c *captures) lookUp() {
 // without a look-up.
 func (c *captures) recordHeld(h *HeldFrame, actions []flowtable.Action) {
 	c.beginCapture()
-	// A frame that has waited for a neighbour was already captured at its look-up.
+	// A frame that has waited for the next hop of a tunnel was already captured at its look-up.
 	if h.Then.Op == flowtable.OpNone {
 		c.recordInner(0)
 		c.recordFound(0, flowtable.NoSlot, 0, CacheControl, actions)

@@ -9,8 +9,8 @@ import (
 	"weft/tunnel"
 )
 
-// execute executes the actions of the megaflows that the look-up has found. It also looks up again
-// the frames whose actions ask for it (recirculation), and executes what that finds.
+// execute executes the actions of the megaflows that the look-up has found. If these actions ask for another
+// look-up of a frame (recirculation), execute makes it and executes the actions found.
 func (w *Worker) execute() {
 	w.executeFound()
 	w.recirculated()

@@ -42,9 +42,9 @@ type pair struct {
 	_                        [5]byte
 }
 
-// defaultFused is the default number of megaflow pairs that a worker stores for fused
-// connections. It is a power of two. A new pair replaces the oldest. The pairs take 2 MB; the hints
-// (references to pairs) of 1,000,000 connections take 16 MB.
+// defaultFused is the default number of pairs of megaflows that a worker stores for established connections.
+// It is a power of two. A new pair replaces the oldest. The pairs take 2 MB. For 1,000,000 connections, the
+// references to pairs (hints) take 16 MB.
 const defaultFused = 1 << 16
 
 // fuseKind says whether and how the worker can replace the look-ups for an action list that begins with ct
@@ -57,9 +57,10 @@ const (
 	fuseItself          // tracking, then the other actions of the same list: there is no second megaflow
 )
 
-// A look-up by a hint does not compare all bits of the key with the megaflows of the pair. For the first
-// megaflow it omits tupleBits, which the connection's tuple determines. For the second one it omits
-// knownBits: tupleBits, recirc_id and the ct_* fields, which the hint determines.
+// A hint is a pair of megaflows that is stored with a connection. A look-up by a hint does not compare all
+// bits of the key with the megaflows. For the first megaflow it omits tupleBits, which the connection's tuple
+// determines. For the second one it omits knownBits: tupleBits, recirc_id and the ct_* fields, which the hint
+// determines.
 var knownBits, tupleBits = func() (k, t flowtable.Key) {
 	t[flowtable.WIP] = 0xff << 56
 	t[flowtable.WIPv4] = ^uint64(0)
@@ -181,9 +182,10 @@ func (w *Worker) seekHints(frameSet uint32, zone uint16) uint32 {
 	return u.found & frameSet
 }
 
-// hinted returns the set of frames in the list "order" that have a valid hint. u.agreed has key words that
-// match both megaflows of one pair. equalKeys is the set of frames whose keys have these words. If the hint
-// of such a frame refers to the same pair, its key needs no further comparison.
+// hinted returns the set of frames in the list "order" that have a valid hint (a pair of megaflows stored
+// with their connection). u.agreed has key words that match both megaflows of one pair. equalKeys is the set
+// of frames whose keys have these words. If the hint of such a frame is the same pair, its key needs no
+// further comparison.
 func (w *Worker) hinted(order []uint8, equalKeys uint32) (set uint32) {
 	u, a := &w.fused, &w.fused.agreed
 	u.settled = w.tracks.tracker.SettleAll(order, u.hints, &u.serials, a.serial, w.now)
@@ -198,8 +200,8 @@ func (w *Worker) hinted(order []uint8, equalKeys uint32) (set uint32) {
 	return set
 }
 
-// agrees reports whether key k matches both megaflows of the pair with this serial number. If it does, agrees
-// stores the key's words in u.agreed for the next frames.
+// agrees reports whether key k matches both megaflows of the pair with this serial number: the megaflow
+// before and that after tracking. If it does, agrees stores the key's words in u.agreed for the next frames.
 func (w *Worker) agrees(serial uint32, k *flowtable.Key) bool {
 	u := &w.fused
 	p := &u.pairs[serial&uint32(len(u.pairs)-1)]
@@ -234,8 +236,9 @@ func (w *Worker) runFused(firstIndex, end int, slot uint32) (tracked uint32) {
 	return tracked
 }
 
-// follows tracks frame i by the hint of its connection and sets the frame's second megaflow. It returns false
-// if the hint cannot be used. waiting is the set of earlier frames that are executed after the fused ones.
+// follows tracks frame i by the hint of its connection (a pair of megaflows) and sets the frame's megaflow to
+// the second one, for the actions after tracking. It returns false if the hint cannot be used. waiting is the
+// set of earlier frames that are executed after the frames with a hint.
 func (w *Worker) follows(i int, slot, waiting uint32) bool {
 	if waiting != 0 && w.overtakes(i, waiting) {
 		return false
@@ -273,8 +276,9 @@ func tunnels(actions []flowtable.Action) bool {
 	return false
 }
 
-// agreement has words of a key that matched both megaflows of a pair. A later key with the same words
-// matches, too, and needs no comparison under the megaflows' masks.
+// agreement has words of a flow key that matched both megaflows of a pair, that before and that after
+// tracking. If a later key has the same words, it matches too, and needs no comparison under the megaflows'
+// masks.
 type agreement struct {
 	serial uint32 // serial of the pair; 0: no words are stored
 	words  [5]uint64
@@ -306,8 +310,9 @@ func beyondAgreement(mask *flowtable.Key) bool {
 	return bits != 0
 }
 
-// overtakes reports whether frame i may belong to the same connection as a frame of the set "waiting". Those
-// frames are executed later, so frame i would overtake one of them if it were fused.
+// overtakes reports whether frame i may belong to the same connection as a frame of the set "waiting". The
+// frames of this set are executed later. If frame i were executed by its hint now, it would overtake a frame
+// of its connection.
 func (w *Worker) overtakes(i int, waiting uint32) bool {
 	k := &w.keys[i]
 	for ; waiting != 0; waiting &= waiting - 1 {
@@ -335,9 +340,10 @@ func (w *Worker) executeFused(first, end int, set uint32) {
 	w.live, w.fused.waiting = w.fused.waiting, 0
 }
 
-// wantFused prepares hints for frames that were tracked without a hint. Only established TCP and UDP
-// connections get one. slot is the frames' megaflow before tracking. If the action list has no look-up after
-// tracking, wantFused stores the hints at once. Otherwise the function fuse stores them after that look-up.
+// wantFused prepares hints (pairs of megaflows for a connection) for frames that were tracked without one.
+// Only established TCP and UDP connections get hints. slot is the frames' megaflow before tracking. If the
+// action list has no look-up after tracking, wantFused stores the hints at once. Otherwise the function fuse
+// stores them after that look-up.
 func (w *Worker) wantFused(order []uint8, slot uint32, kind fuseKind) {
 	u, t := &w.fused, &w.tracks
 	const want = conntrack.Tracked | conntrack.Established
@@ -379,8 +385,8 @@ func (w *Worker) fuse() {
 	u.hintless = 0
 }
 
-// The method hint stores a hint for the connection and the direction of frame i. The hint refers to the
-// megaflow in fused.first and to the megaflow "second", which was found after tracking.
+// The method hint stores the hint for the connection and the direction of frame i: the megaflow in
+// fused.first, which was found before tracking, and the megaflow "second", which was found after it.
 func (w *Worker) hint(i int, second, secondGeneration uint32) {
 	u, f := &w.fused, &w.fused.first[i%packet.BatchSize]
 	serial := w.serialOf(&pair{slot: f.slot, generation: f.generation, second: second, secondGeneration: secondGeneration})

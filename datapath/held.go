@@ -65,8 +65,8 @@ func (p *heldPool) tally(h *HeldFrame, change int) {
 	}
 }
 
-// senderOf returns the index of the quota that a held frame uses: the quota of its input port, or of its
-// VNI if the frame came through a tunnel. VNIs that are equal modulo 1,024 share one quota. t has the
+// senderOf returns the index of the quota to which a waiting frame counts: the quota of its input port, or of
+// its VNI if the frame came through a tunnel. VNIs that are equal modulo 1,024 share one quota. t has the
 // tunnel words of the frame's key.
 func senderOf(inPort uint32, t *[flowtable.TunnelWords]uint64) uint32 {
 	if *t != [flowtable.TunnelWords]uint64{} {
@@ -75,10 +75,10 @@ func senderOf(inPort uint32, t *[flowtable.TunnelWords]uint64) uint32 {
 	return inPort % port.MaxPorts
 }
 
-// hold copies frame i into a held slot and returns the slot. A sender may have at most as many held
-// frames as there are free slots. So one sender alone gets at most half of all slots, and two senders
-// get at most a third each. tunnelAction is the tunnel action of a frame that waits for a neighbour;
-// zero for any other frame. If the frame cannot be held, reason is the drop reason.
+// hold copies frame i into a slot, in which the frame waits, and returns the slot. A sender may have at most
+// as many waiting frames as there are free slots. So one sender alone gets at most half of all slots, and two
+// senders get at most a third each. If the frame waits for the next hop of a tunnel, tunnelAction is its
+// tunnel action; otherwise it is zero. If the frame cannot wait, reason is the drop reason.
 func (p *heldPool) hold(i int, tunnelAction flowtable.Action) (slot uint32, reason packet.DropReason) {
 	f := &p.batch.Frames[i]
 	length := f.Len()

@@ -2,9 +2,9 @@
 
 package datapath
 
-// keptBatch is a batch that was handled, but whose receive buffers are not released yet, because output ports
-// have postponed the flush of some of its frames. If the engine process dies before the flush, the next
-// engine process receives these frames again.
+// keptBatch is a batch that was handled, but whose receive buffers are not released yet. The reason is that
+// output ports have postponed the flush of some of its frames. If the engine process dies before the flush,
+// the next engine process receives these frames again.
 type keptBatch struct {
 	turn  uint64             // pass in which the batch was received
 	count uint8              // number of entries in ports; 0: no batch is kept
@@ -59,7 +59,7 @@ func (q *rxQueue) release(now uint64) {
 	q.rx.Release()
 }
 
-// flushFor flushes all output ports whose postponed flush has frames of the kept batch b.
+// flushFor flushes all output ports that still postpone the flush of frames of batch b.
 func (w *Worker) flushFor(b *keptBatch) {
 	for _, no := range b.ports[:b.count] {
 		if p := &w.ports[no]; p.owes(b) {
@@ -69,11 +69,11 @@ func (w *Worker) flushFor(b *keptBatch) {
 	b.count = 0
 }
 
-// owes reports whether port p has not yet flushed frames of the kept batch b.
+// owes reports whether port p has postponed the flush of frames of batch b and not made it yet.
 func (p *txPort) owes(b *keptBatch) bool { return p.tx != nil && p.owedIn != 0 && p.owedIn <= b.turn }
 
-// releaseIfFlushed releases the kept batch of queue q, if there is one and all its output ports have
-// been flushed.
+// releaseIfFlushed releases the receive buffers that queue q has kept because of postponed flushes, if all
+// these flushes were made.
 func (w *Worker) releaseIfFlushed(q *rxQueue) {
 	for _, no := range q.kept.ports[:q.kept.count] {
 		if w.ports[no].owes(&q.kept) {
@@ -85,8 +85,8 @@ func (w *Worker) releaseIfFlushed(q *rxQueue) {
 	}
 }
 
-// flushAndRelease flushes the output ports of the kept batch of queue q, and then
-// releases all buffers of q.
+// flushAndRelease makes the postponed flushes for which queue q keeps receive buffers. Then it releases all
+// buffers of q.
 func (w *Worker) flushAndRelease(q *rxQueue) {
 	if q.kept.count > 0 {
 		w.flushFor(&q.kept)

@@ -166,8 +166,9 @@ type Upcall struct {
 	Reason   string        // reason of the fault; only for UpFault
 }
 
-// MissedBy returns the sender of the held frame in an UpMiss: its input port, or its VNI if the frame came
-// through a tunnel. The number of held frames is limited for each sender. ok is false for other upcalls.
+// MissedBy returns the sender of the frame that an UpMiss reports: the frame's input port, or its VNI if it
+// came through a tunnel. The number of waiting frames is limited for each sender. ok is false for other
+// upcalls.
 func MissedBy(msg []byte) (sender uint32, ok bool) {
 	if !missLength(len(msg)-messageHeader) || UpcallOp(binary.LittleEndian.Uint32(msg)) != UpMiss {
 		return 0, false

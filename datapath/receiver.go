@@ -23,9 +23,10 @@ import (
 // (docs/decisions/0058-receivers-pay-for-slow-copies.md).
 
 const (
-	// measuredSendsNS is the time in nanoseconds for which the worker measures each Send after a slow visit.
-	// After it, the next slow visit counts for no port, so this time is much longer than a visit. It is shorter
-	// than the usual time between two pauses of a virtual machine, because a pause looks like a slow visit.
+	// measuredSendsNS is the time in nanoseconds for which the worker measures each Send after a slow visit (one
+	// poll of a queue and the handling of its frames). After it, the next slow visit counts for no port, so this
+	// time is much longer than a visit. It is shorter than the usual time between two pauses of a virtual
+	// machine, because a pause looks like a slow visit.
 	measuredSendsNS = 200_000_000
 	// A copy may take freeFrameNS for each frame, and 1 ns for every freeBytesPerNS bytes, before its time
 	// counts for the receiver. This is several times the duration of a copy into pages that exist.
@@ -71,9 +72,10 @@ func (w *Worker) deliver(p *txPort, b *packet.Batch, order []uint8) int {
 	return n
 }
 
-// senderPart is called after a slow visit, which took spentNS. From then on, the worker measures copies for
-// measuredSendsNS. senderPart returns the time that counts for the sender. It is 0 if the copies of this
-// visit were not measured, because a receiver may have caused the delay.
+// senderPart is called after a slow visit (one poll of a queue and the handling of its frames), which took
+// spentNS. From then on, the worker measures copies for measuredSendsNS. senderPart returns the time that
+// counts for the sender. It is 0 if the copies of this visit were not measured, because a receiver may have
+// caused the delay.
 func (r *receivers) senderPart(spentNS uint64) uint64 {
 	if r.now >= r.untilNS {
 		spentNS = 0

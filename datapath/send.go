@@ -233,9 +233,9 @@ func (w *Worker) count(p *txPort, outer overlay, length int, reason packet.DropR
 	}
 }
 
-// finish ends the batch. It sends pending frames, flushes the output ports and publishes upcalls.
-// Then it releases the receive buffers, unless a postponed flush still needs them. A batch of held
-// frames has none; finish frees their slots.
+// finish ends the batch. It sends pending frames, flushes the output ports and publishes upcalls. Then it
+// releases the receive buffers, unless a postponed flush still needs them. If the frames of the batch have
+// waited in slots, there are no receive buffers, and finish frees the slots.
 func (w *Worker) finish() {
 	w.cursor = w.batch.N
 	w.captures.executed()

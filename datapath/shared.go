@@ -71,8 +71,8 @@ type Shared struct {
 	// HeldOptions has the Geneve options with which a waiting frame arrived; index: slot. An entry is valid if
 	// the word WTunOpts of the frame's key is not 0.
 	HeldOptions []flowtable.TunOptions
-	// HeldFields has the Geneve options with which a frame that waits for a neighbour will be sent; index:
-	// slot. An entry is valid if HeldFrame.Then is an OpTunnel.
+	// HeldFields has the Geneve options with which a frame that waits for the next hop of a tunnel will be sent;
+	// index: slot. An entry is valid if HeldFrame.Then is an OpTunnel.
 	HeldFields []flowtable.TunOptions
 	// Templates belong to the worker, which changes them by CmdTemplate; index: template.
 	Templates []tunnel.Template
@@ -138,7 +138,7 @@ type Counters struct {
 	// Drops counts dropped frames by reason, over all ports. If a frame has several outputs, Drops counts it
 	// once for each output that could not send it.
 	Drops [packet.DropReasons]uint64
-	// CommandsRefused counts invalid commands, such as a command for an expired held frame.
+	// CommandsRefused counts invalid commands, such as a command for a frame that no longer waits.
 	// InstallsRefused counts megaflows that the cache has refused, see flowtable.InstallResult.
 	CommandsRefused uint64
 	InstallsRefused uint64
@@ -195,14 +195,14 @@ type HeldFrame struct {
 	SinceNS uint64 // time when the frame was held: CLOCK_MONOTONIC in nanoseconds
 	// Tunnel holds the tunnel fields of the frame's key; 0: no tunnel.
 	Tunnel [flowtable.TunnelWords]uint64
-	// Then is the tunnel action of a frame that waits for a neighbour. The actions
-	// before it have already been executed. For a frame that has missed, Then is
-	// OpNone.
+	// Then is the tunnel action of a frame that waits for the next hop of a tunnel. The actions before it have
+	// already been executed. For a frame that has matched no megaflow, Then is OpNone.
 	Then flowtable.Action
-	// ThenMeta is the word WTunMeta (group policy and flags) with which a frame that waits
-	// for a neighbour will be sent.
+	// ThenMeta is the word WTunMeta (group policy and flags) with which a frame that waits for the next hop of a
+	// tunnel will be sent.
 	ThenMeta uint64
-	// Offload is the frame's unfinished offload, to be continued when the frame is resumed.
+	// Offload is the frame's unfinished checksum or segmentation. The frame has it again when the worker handles
+	// the frame after the wait.
 	Offload packet.Offload
 	// L3, L4 and Proto are copies of fields of the waiting packet.Frame. They are set only if the frame has
 	// packet.FrameHidden, because extraction will not find its IP header again. Otherwise L3 is 0.

@@ -58,8 +58,8 @@ type fork struct {
 type HeldTrack struct {
 	Recirc  uint32
 	Tracked uint32 // 1: Meta is valid
-	// Datagram is 1 + the number of the fragment's datagram in fragments; 0: the frame does not wait for
-	// a datagram. Fresh is 1 if the fragment was not held before.
+	// Datagram is 1 + the number of the fragment's datagram in fragments; 0: the frame does not wait for a
+	// datagram. Fresh is 1 if the fragment has not waited in a slot before.
 	Datagram, Fresh uint32
 	Meta            conntrack.Meta
 }

@@ -42,8 +42,8 @@ func (u *upcalls) publish() {
 	}
 }
 
-// miss holds frame i, which matches no megaflow, and asks the control process for an answer (UpMiss). A
-// frame that missed before at the same look-up is dropped.
+// miss copies frame i, which matches no megaflow, into a slot and asks the control process for an answer
+// (UpMiss). A frame that missed before at the same look-up is dropped.
 func (w *Worker) miss(i int) {
 	f := &w.batch.Frames[i]
 	if f.Flags&packet.FrameResumed != 0 && w.tracks.resumedAt[i] == w.keys[i].Recirc() {
@@ -73,9 +73,9 @@ func (w *Worker) miss(i int) {
 	w.sh.Counters.Misses++
 }
 
-// awaitNeighbour holds frame i and asks the control process for the next hop of the tunnel template of action
-// a. After the answer, only this tunnel action is executed on the frame, with the tunnel fields x; nil: none.
-// The slot keeps a copy of x.
+// awaitNeighbour copies frame i into a slot and asks the control process for the next hop of the tunnel
+// template of action a. After the answer, only this tunnel action is executed on the frame, with the tunnel
+// fields x; nil: none. The slot keeps a copy of x.
 func (w *Worker) awaitNeighbour(i int, a *flowtable.Action, x *tunnel.Fields) {
 	f := &w.batch.Frames[i]
 	if f.Held != 0 && w.sh.Held[f.Held-1].Then.Op != flowtable.OpNone {

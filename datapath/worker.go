@@ -65,8 +65,8 @@ type Config struct {
 	// expires connections.
 	Connections *conntrack.Table
 	Sweeps      bool
-	// Fused is the number of megaflow pairs for fused connections, a power of two; 0:
-	// defaultFused.
+	// Fused is the number of pairs of megaflows that the worker stores for established connections (fuse.go). It
+	// is a power of two; 0: defaultFused.
 	Fused int
 	// Meters are the meters of the first worker, whose token buckets all workers share; nil: this
 	// worker is the first.
