@@ -46,7 +46,8 @@ func (u *Uplink) Dropped() (n uint64) {
 	return n
 }
 
-// Check returns ErrStopped if a ring has dropped all frames since the last Check although it is empty.
+// Check returns ErrStopped if the kernel has dropped all frames for a ring since the last Check, although the
+// ring is empty.
 func (u *Uplink) Check() error {
 	last := u.checked
 	u.count()

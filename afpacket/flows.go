@@ -14,7 +14,7 @@ import (
 	"weft/port"
 )
 
-// This file attaches the programs that run known flows in the kernel (package offload).
+// This file attaches the BPF programs with which the kernel forwards known flows (package offload).
 
 // attachFilter attaches an eBPF program as the socket filter of all packet sockets of the uplink.
 func (u *Uplink) attachFilter(program int) error {

@@ -33,8 +33,8 @@ func (q *txQueue) passes(f *packet.Frame) bool {
 	return q.feeder >= 0 && f.OuterL3 == packet.EthernetLen && f.L3 != 0 && f.Len()-int(f.OuterL3) <= maxOuterPayload
 }
 
-// gatherWhole sets the queue's vectors to the large tunnelled frame f with its virtio-net header, and
-// returns the number of vectors. The feeder sends the frame unsegmented.
+// gatherWhole fills the queue's I/O vectors with the large tunnelled frame f and its virtio-net header. It
+// returns the number of vectors. The feeder (a tap) sends the frame unsegmented.
 func (q *txQueue) gatherWhole(b *packet.Batch, f *packet.Frame) int {
 	clear(q.vnet)
 	f.EncodeVnet((*[packet.VnetLen]byte)(q.vnet))
@@ -131,7 +131,7 @@ func (t *txTrain) begin(f *packet.Frame) {
 	t.size = f.SegmentLen() - t.outer
 }
 
-// full reports whether another segment of full size does not fit into the train.
+// full reports whether the train has no room for another segment of full size.
 func (t *txTrain) full() bool { return t.segments == maxSegments || t.total+t.size > maxTrain }
 
 // add copies the next segment of a large frame to the train and finishes the segment's inner checksum.

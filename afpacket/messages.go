@@ -148,8 +148,8 @@ func (l *messageList) finishChecksums(b *packet.Batch, order []uint8) {
 	}
 }
 
-// writeMessages sends all messages of the list. It needs several system calls if the messages need
-// more vectors than there are. It returns true if the kernel is out of buffers.
+// writeMessages sends all messages of the list. It needs several system calls if the queue has too few I/O
+// vectors for all messages. It returns true if the kernel is out of buffers.
 func (q *txQueue) writeMessages(b *packet.Batch, order []uint8) (full bool) {
 	l := &q.ordinary
 	from, vectors := 0, 0
@@ -172,8 +172,8 @@ func (q *txQueue) writeMessages(b *packet.Batch, order []uint8) (full bool) {
 	return q.writeSome(b, order, from, l.count)
 }
 
-// gatherMessage fills messages[m] with the frames of heads[h]. It uses the vectors from number n on,
-// and returns the number of the next free vector. It returns 0 if too few vectors are left.
+// gatherMessage fills messages[m] with the frames of heads[h]. It uses the queue's I/O vectors from number n
+// on, and returns the number of the next free vector. It returns 0 if too few vectors are left.
 func (q *txQueue) gatherMessage(b *packet.Batch, order []uint8, h, m, n int) int {
 	l := &q.ordinary
 	head, begin := &l.heads[h], n

@@ -164,7 +164,8 @@ func (r *ring) take() {
 	r.next++
 }
 
-// publish stores in the record the position at which the next engine process continues.
+// publish stores the position at which the next engine process continues, in the record at the start of the
+// ring.
 func (r *ring) publish() { r.record.Store(r.next) }
 
 // release returns the slots before position end to the kernel, which may then overwrite their frames.

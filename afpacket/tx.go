@@ -100,8 +100,8 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 // checksums.
 func (q *txQueue) Taken() int { return q.accepted }
 
-// write sends the first vectors with one system call, and returns the drop reason if that failed.
-// DropTxFull means that the kernel is out of buffers.
+// write sends the bytes of the queue's first I/O vectors with one system call. vectors is their number. It
+// returns the drop reason if that failed. DropTxFull means that the kernel is out of buffers.
 func (q *txQueue) write(fd, vectors int) packet.DropReason {
 	if vectors == 0 {
 		return packet.DropTxFailed // the frame has too many pieces or none
@@ -120,16 +120,16 @@ func dropReason(errno unix.Errno) packet.DropReason {
 	return packet.DropTxFailed // device down (ENETDOWN) or gone (ENXIO)
 }
 
-// gather sets the vectors to a virtio-net header and the large frame f, which has no tunnel header. It
-// returns the number of vectors.
+// gather fills the queue's I/O vectors with a virtio-net header and the large frame f, which has no tunnel
+// header. It returns the number of vectors.
 func (q *txQueue) gather(b *packet.Batch, f *packet.Frame) int {
 	f.EncodeVnet((*[packet.VnetLen]byte)(q.vnet))
 	q.Vectors[0] = iovec.Vector{Base: iovec.Address(q.vnet), Len: packet.VnetLen}
 	return q.add(1, b, f, 0)
 }
 
-// add sets the vectors from number n on to the bytes of frame f, without its first skip bytes. It
-// returns the number of the next free vector, or 0 if there are too few vectors.
+// add fills the queue's I/O vectors from number n on with the bytes of frame f, without its first skip bytes.
+// It returns the number of the next free vector, or 0 if there are too few vectors.
 func (q *txQueue) add(n int, b *packet.Batch, f *packet.Frame, skip int) int {
 	header, spans := f.Header()[skip:], b.Spans(f)
 	if n+1+len(spans) > len(q.Vectors) || len(header) == 0 {

@@ -63,8 +63,8 @@ func (q *txQueue) Send(b *packet.Batch, order []uint8) int {
 	return len(order)
 }
 
-// gather sets the vectors to the virtio-net header, the header buffer and the spans of f, and returns
-// their number. It returns 0 for an empty frame and for a frame with too many spans.
+// gather fills the queue's I/O vectors with the virtio-net header, the header buffer and the spans of f, and
+// returns their number. It returns 0 for an empty frame and for a frame with too many spans.
 func (q *txQueue) gather(b *packet.Batch, f *packet.Frame) int {
 	header, spans := f.Header(), b.Spans(f)
 	if f.Len() == 0 || 2+len(spans) > maxVectors {

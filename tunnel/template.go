@@ -116,8 +116,8 @@ const (
 	flagDF           = 0x4000
 )
 
-// Build returns a template in state TemplateReady. It returns an error for missing or
-// mixed addresses, for UDP port 0, and for source ports beyond 65535.
+// Build returns a template in state TemplateReady. It returns an error for missing addresses, for addresses
+// of different IP versions, for UDP port 0, and for source ports beyond 65535.
 func Build(p Params) (Template, error) {
 	local, remote := p.Local.Unmap(), p.Remote.Unmap()
 	switch {

@@ -56,8 +56,7 @@ const (
 	// maxEndpoints is the largest number of entries in the XDP program's map of tunnel endpoints. SetEndpoints
 	// refuses more. An endpoint takes one entry for UDP, and one for each protocol type for GRE.
 	maxEndpoints = 1024
-	// DefaultFrameSize is the default size of a UMEM frame in bytes. Frames of 2048
-	// bytes would also halve the maximum MTU.
+	// DefaultFrameSize is the default size of a UMEM frame in bytes. The size 2048 would halve the largest MTU.
 	DefaultFrameSize = 4096
 	// DefaultRingSize is the default number of entries of each ring, and of UMEM frames
 	// for each direction. 2048 full frames take 1.6 ms at 10 Gbit/s.
