@@ -2,7 +2,7 @@
 
 package openflow
 
-// ActionKind is the kind of an Action: one of the Act constants.
+// ActionKind says what an action does. The constants whose names begin with Act are its values.
 type ActionKind uint8
 
 // Kinds of actions, see ovs-actions(7). There is none for drop: an empty list of actions drops the frame.
@@ -60,15 +60,15 @@ const (
 	actionKinds    // number of kinds
 )
 
-// Action is one parsed action. The kind says which fields it uses. Bit 0 of Value and Mask belongs to the
-// lowest bit of Dst.
+// Action is one parsed action of a flow. Its Kind decides which other fields have a meaning. If the action
+// writes the sub-field Dst, bit 0 of Value and of Mask is the lowest bit of Dst.
 type Action struct {
 	Kind  ActionKind
 	Table uint8
 	// Wide is true for set_tunnel64 and false for set_tunnel.
 	Wide bool
-	// Tuple is true for a resubmit that searches with the original tuple of the frame's
-	// connection in place of its own addresses, ports and protocol.
+	// Tuple is true for resubmit(PORT,TABLE,ct). The look-up in Table then uses the addresses, ports and
+	// protocol of the connection's original direction instead of the frame's own.
 	Tuple      bool
 	Port       uint32
 	Src, Dst   Subfield

@@ -4,23 +4,26 @@ package openflow
 
 import "fmt"
 
-// actionRow describes one kind of action: its words, its text, its encoding and its place in an action
-// set. The file of the action registers the row with addAction. Rules about the lists that may contain
-// the action are in check.go.
+// actionRow has what this package needs to know about one kind of action: its words in flow text, its
+// parsers, its formatter, its encoder and decoders, and its place in an action set. The file of each action
+// calls addAction with its row. The rules for the lists that may contain an action are in check.go.
 type actionRow struct {
-	// words maps the names of the action in the text of ovs-ofctl to their parsers. It is empty if another
-	// kind's parser returns the action: the word output also makes an ActOutputReg.
+	// words maps each name of the action in ovs-ofctl's text to its parser. It is empty if the action shares
+	// its word with another kind: the parser of "output" returns an ActOutput or an ActOutputReg.
 	words map[string]actionParse
-	// format returns a text that one of the parsers accepts.
+	// format returns the action's text. One of the parsers accepts this text.
 	format func(a *Action, names Names) string
-	// encode appends the encoded action to b. endAction then adds the padding and the length. encode appends
-	// nothing if the encoder's version lacks the action. It is nil if no version has the action in a list.
+	// encode appends the encoded action to b. The caller then adds the padding and the length with endAction.
+	// encode appends nothing if the OpenFlow version of the encoder does not have the action. It is nil for
+	// actions that are instructions in all versions that have them.
 	encode func(e *actionEncoder, b []byte, a *Action) []byte
-	// whole is true if encode itself appends complete actions, with padding and length.
+	// whole is true if encode itself adds the padding and the length.
 	whole bool
-	// nicira has the decoders of Nicira's extension actions that mean this action, by subtype.
+	// nicira has a decoder for each of Nicira's extension actions that becomes this kind of action. The key is
+	// the subtype on the wire.
 	nicira map[uint16]niciraRow
-	// rank is the action's place in an action set; rankNone: a set cannot have it.
+	// rank is the action's place in the order of execution of an action set. rankNone means that a set cannot
+	// have the action.
 	rank setRank
 }
 
@@ -56,7 +59,7 @@ func addAction(kind ActionKind, row actionRow) {
 	}
 }
 
-// called returns the "format" function of an action without arguments: its text is the word alone.
+// called returns a "format" function for an action without arguments. The text of the action is the word.
 func called(word string) func(*Action, Names) string {
 	return func(*Action, Names) string { return word }
 }

@@ -12,7 +12,7 @@ import (
 // ranks. A bucket of a group is an action set too.
 type ActionSet []Action
 
-// setRank is the place of an action in an action set, in order of execution.
+// setRank is the place of an action in the order of execution of an action set.
 type setRank uint8
 
 const (

@@ -21,9 +21,10 @@ type actionChecker struct {
 	toTables bool   // allows an output to TABLE, as in packet-out
 	last     string // name of the last instruction so far
 	rank     int    // rank of the last instruction: orderMeter to orderGoto
-	// loose is the text of the first OpenFlow 1.0 action on a field that frames may lack. looseNeeds is the
-	// field's prerequisite. An action that only later versions of OpenFlow have sets strict. A list with
-	// loose and strict is refused.
+	// OpenFlow 1.0 allows actions such as mod_nw_src on frames that lack the field. loose is the text of the
+	// first such action whose field the match does not guarantee, and looseNeeds is the prerequisite of this
+	// field. strict is true if the list has an action that only later versions of OpenFlow have. The flow is
+	// refused if it has both kinds.
 	loose      string
 	looseNeeds Prereq
 	strict     bool
@@ -31,11 +32,13 @@ type actionChecker struct {
 	innerTags  int  // VLAN tags that the frame is known to have behind the outermost one
 }
 
-// lacks reports whether some frames of the flow may lack a prerequisite at this place in the list.
+// lacks reports whether some frames of the flow may not meet the prerequisite when the next action of the
+// list is executed.
 func (c *actionChecker) lacks(prereq Prereq) bool { return c.checked && !prereq.Met(&c.match) }
 
-// lenient records an action of OpenFlow 1.0, such as mod_nw_src, on a field that some frames
-// may lack. Such frames stay unchanged.
+// lenient checks an action such as mod_nw_src, which OpenFlow 1.0 allows on frames that lack the field and
+// which does not change them. If the flow's match does not guarantee the field, lenient records the action
+// in c.loose.
 func (c *actionChecker) lenient(word string, prerequisite Prereq) {
 	if c.inSet {
 		return // the action set is executed later, so the match of its frames is unknown
@@ -56,8 +59,9 @@ const (
 	orderGoto
 )
 
-// order checks the action against the list so far: the order of instructions in OpenFlow 1.1, and the
-// actions that a nested list or an action set may have. "name" is the action's name without its arguments.
+// order checks whether the action may follow the earlier actions of its list. Instructions must be in the
+// order of OpenFlow 1.1, and nested lists and action sets cannot have all actions. "name" is the action's
+// name without its arguments.
 func (c *actionChecker) order(word, name string, kind ActionKind) error {
 	rank := orderActions
 	switch kind {
@@ -107,10 +111,11 @@ func (c *actionChecker) outputTo(number uint32, word string) (Action, error) {
 	return Action{Kind: ActOutput, Port: number}, nil
 }
 
-// vlanAliases maps the fields that matches have for the VLAN tag to the names that actions use for them.
+// vlanAliases has the fields dl_vlan and dl_vlan_pcp, which matches may name but actions may not. It maps
+// them to the names that an action must use instead.
 var vlanAliases = map[FieldID]string{FDLVLAN: "vlan_vid or vlan_tci[0..11]", FDLVLANPCP: "vlan_pcp or vlan_tci[13..15]"}
 
-// readable returns an error unless all matching frames have the field.
+// readable returns an error if an action cannot read the field in all frames that match the flow.
 func (c *actionChecker) readable(word string, s Subfield) error {
 	f := &fields[s.Field]
 	if len(f.oxm) == 0 {
@@ -152,7 +157,7 @@ func (c *actionChecker) settable(word string, s Subfield) error {
 	return c.writable(word, s)
 }
 
-// assume records that the sub-field dst has the value v, in the bits of "mask", after the present action.
+// assume records that, after the present action, the bits of "mask" in the sub-field dst have the value v.
 func (c *actionChecker) assume(dst Subfield, v, mask Value128) {
 	if dst.Field.IsTLV() {
 		return // no prerequisite depends on a field tun_metadata
@@ -173,8 +178,8 @@ func (c *actionChecker) assumeType(etherType uint64) {
 	c.match.Value[flowtable.WIP] &= flowtable.VLANTCI << flowtable.InnerTCIShift
 }
 
-// forgetCT removes ct_state, ct_zone, ct_mark and ct_nw_proto from the known values. The frame may have
-// other values in the zone of a ct action.
+// forgetCT removes ct_state, ct_zone, ct_mark and ct_nw_proto from the known values, because a ct action may
+// set them.
 func (c *actionChecker) forgetCT() {
 	c.match.Mask[flowtable.WCT], c.match.Value[flowtable.WCT] = 0, 0
 }
@@ -260,14 +265,14 @@ func (c *actionChecker) decap(next uint32) Action {
 	return Action{Kind: ActDecap, Value: Value64(uint64(next))}
 }
 
-// learnChecker applies the rules for the matches and actions within one learn action.
+// learnChecker checks the matches and actions within the argument of one learn action.
 type learnChecker struct {
 	outer *actionChecker // of the list that contains the learn action
 	match Match          // the part of the learned flow's match that is the same for all frames
 }
 
-// inner returns the checker of the learned flow's actions. It checks prerequisites against the known part of
-// the learned flow's match.
+// inner returns the checker for the actions of the learned flow. The prerequisites of these actions must
+// follow from those parts of the learned flow's match that are constant.
 func (l *learnChecker) inner() *actionChecker {
 	return &actionChecker{checked: true, match: l.match}
 }

@@ -17,13 +17,11 @@ func init() {
 		encode: appendCheckLarger, nicira: map[uint16]niciraRow{nxCheckLarger: {14, decodeCheckLarger}}})
 }
 
-// formatLonger returns the text of the datapath action OpLonger, which compares the frame's length, and of
-// its two look-ups, as ovs-dpctl shows them.
+// formatLonger returns the text of a datapath action OpLonger, which compares the frame's length with a
+// limit and looks the frame up again in one of two ways. The text has the form that ovs-dpctl shows.
 func formatLonger(list []flowtable.Action) string {
 	return fmt.Sprintf("check_pkt_len(size=%d,gt(recirc(0x%x)),le(recirc(0x%x)))", list[0].U32, list[1].U32, list[2].U32)
 }
-
-// Parsing
 
 // withDestination adds the destination ->FIELD[BIT], which follows the parenthesis, to the token
 // check_pkt_larger(BYTES). It returns other tokens unchanged.
@@ -66,8 +64,6 @@ func mayTakeBit(word string, dst Subfield) error {
 func formatCheckLarger(a *Action, _ Names) string {
 	return fmt.Sprintf("check_pkt_larger(%d)->%s", a.Value[1], a.Dst)
 }
-
-// On the wire
 
 func appendCheckLarger(_ *actionEncoder, b []byte, a *Action) []byte {
 	b = be.AppendUint16(appendNX(b, nxCheckLarger), uint16(a.Value[1]))

@@ -73,7 +73,8 @@ func cutLast(text, separator string) (head, rest string) {
 	return text[:i], text[i:]
 }
 
-// continued returns the words that begin with the text typedText, in order, each behind head.
+// continued returns the words that begin with typedText, in sorted order. It puts "head", the text before
+// the word, in front of each.
 func continued(head, typedText string, words []string) (texts []string) {
 	for _, word := range words {
 		if strings.HasPrefix(word, typedText) {

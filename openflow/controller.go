@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Subtypes of Nicira's actions.
+// Subtypes of Nicira's two actions for controller.
 const (
 	nxController  = 20
 	nxController2 = 37
@@ -23,8 +23,8 @@ func init() {
 		}}}})
 }
 
-// Controller holds the arguments of a controller action. The frames go, at a limited rate,
-// to OpenFlow controllers and to captures of the port CONTROLLER.
+// Controller holds the arguments of a controller action. The switch sends the frame to OpenFlow controllers,
+// and to captures that the operator has started on the port CONTROLLER. The rate of these frames is limited.
 type Controller struct {
 	MaxLen   uint16
 	ID       uint16
@@ -34,9 +34,9 @@ type Controller struct {
 	Meter    uint32 // number of the meter that limits the frames; 0: MeterController, if there is one
 }
 
-// IsOutput reports whether the action has no argument that output:CONTROLLER cannot have. Only for such an
-// action may a message to the controller have OpenFlow's reason packet_out. Other controller actions give
-// the reason in their arguments, by default "action". Open vSwitch does the same, and ovn-controller
+// IsOutput reports whether the action is the same as output:CONTROLLER, which has no arguments but max_len.
+// Then the message to the controller may have OpenFlow's reason packet_out. Any other controller action
+// names the reason in its arguments, or has the reason "action". Open vSwitch does the same; ovn-controller
 // ignores frames with other reasons.
 func (c *Controller) IsOutput() bool {
 	return c.ID == 0 && c.Reason == "" && c.Userdata == "" && !c.Pause && c.Meter == 0
@@ -46,7 +46,7 @@ func (c *Controller) IsOutput() bool {
 // gets the whole frame.
 const WholeFrame = 0xffff
 
-// controllerReasons are OpenFlow's reasons for a message to the controller.
+// controllerReasons are the words for OpenFlow's reasons for a packet-in message, with a space around each.
 const controllerReasons = " no_match action invalid_ttl action_set group packet_out "
 
 func (p *actionParser) controller(t token) (Action, error) {

@@ -10,7 +10,7 @@ import (
 	"weft/flowtable"
 )
 
-// Subtypes of Nicira's actions.
+// Subtypes of Nicira's actions for ct and ct_clear.
 const (
 	nxCT      = 35
 	nxCTClear = 43
@@ -45,8 +45,6 @@ type NATSpec struct {
 	PortLo, PortHi           uint16     // range of ports; PortHi of 0: any port
 	Persistent, Hash, Random bool
 }
-
-// Parsing
 
 func (p *actionParser) ct(t token) (Action, error) {
 	spec := &CTSpec{Table: TableAll}
@@ -187,7 +185,7 @@ func parseNAT(t token) (*NATSpec, error) {
 
 const expectedRange = "an address or ADDR-ADDR, and perhaps :PORT or :PORT-PORT, IPv6 in [] before a port"
 
-// parseRange parses addr[-addr][:port[-port]].
+// parseRange parses the range of addresses and ports of a nat action: addr[-addr][:port[-port]].
 func (n *NATSpec) parseRange(t token) error {
 	text := t.value
 	if text == "" {
@@ -244,8 +242,6 @@ func cutAddr(text string) (a netip.Addr, rest string, ok bool) {
 	a, err := netip.ParseAddr(text[:end])
 	return a, text[end:], err == nil && a.Is4()
 }
-
-// Formatting
 
 func (c *CTSpec) format(names Names) string {
 	var args []string

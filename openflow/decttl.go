@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// This file has the action dec_ttl. A frame whose TTL has expired goes to the controllers with the ids in
-// dec_ttl(ID,...). Without ids it goes to controllers with id 0. Action.Text has the ids, two bytes each, in
-// network order.
+// This file has the action dec_ttl, which decrements the TTL. If the TTL of a frame has expired, the frame
+// goes to the controllers with the IDs in dec_ttl(ID,...), or to those with ID 0 if the action has none.
+// Action.Text has the IDs, two bytes each, in network order.
 
-// Subtypes of Nicira's actions for dec_ttl, without ids and with ids.
+// Subtypes of Nicira's actions for dec_ttl. The second one has IDs of controllers.
 const (
 	nxDecTTL    = 18
 	nxDecTTLIDs = 21
@@ -46,7 +46,8 @@ func formatDecTTL(a *Action, _ Names) string {
 	return "dec_ttl(" + strings.Join(ids, ",") + ")"
 }
 
-// ControllerIDs visits the ids of the controllers to which a dec_ttl sends a frame whose TTL has expired.
+// ControllerIDs calls visit with the ID of each controller to which dec_ttl sends a frame whose TTL has
+// expired. It stops if visit returns false.
 func (a *Action) ControllerIDs(visit func(id uint16) bool) {
 	if a.Text == "" {
 		visit(0)

@@ -8,7 +8,7 @@ import (
 	"weft/packet"
 )
 
-// Subtypes of Nicira's actions.
+// Subtypes of Nicira's actions for encap and decap.
 const (
 	nxEncap = 46
 	nxDecap = 47
@@ -21,11 +21,11 @@ func init() {
 		encode: (*actionEncoder).appendEncap, nicira: map[uint16]niciraRow{nxDecap: {6, (*actionDecoder).decodeEncap}}})
 }
 
-// This file has the actions encap and decap (ovs-actions(7), "Encapsulation Actions"). They change the packet
-// type. After decap() of an Ethernet frame, the packet begins with the header behind Ethernet. encap(mpls)
-// puts a label stack entry in front of everything. Only encap(ethernet) makes such a packet a frame again. In
-// the data path, every frame keeps an Ethernet header. For the flow tables, the packet has none while
-// xlate.bare is true.
+// This file has the actions encap and decap (ovs-actions(7), "Encapsulation Actions"). They change the
+// packet type. decap() of an Ethernet frame leaves a packet that begins with the header behind the Ethernet
+// header. encap(mpls) puts a label stack entry in front of the packet. Only encap(ethernet) makes such a
+// packet an Ethernet frame again. The data path does not remove the Ethernet header. Package xlate hides it
+// from the flow tables and from later actions.
 
 // Packet types: a namespace in the upper, a type in the lower 16 bits (OpenFlow 1.5,
 // 7.2.3.11).
@@ -37,8 +37,6 @@ const (
 	packetMPLSMC   = EtherTypeSpace<<16 | packet.EtherTypeMPLSMulticast
 	PacketNSH      = EtherTypeSpace<<16 | packet.EtherTypeNSH
 )
-
-// Parsing
 
 var encapWords = map[string]uint32{"ethernet": PacketEthernet, "mpls": packetMPLS, "mpls_mc": packetMPLSMC}
 
@@ -105,9 +103,7 @@ func formatEncap(a *Action, _ Names) string {
 	return fmt.Sprintf("encap(0x%x)", next)
 }
 
-// On the wire
-
-// appendEncap appends encap or decap, which OpenFlow 1.0 does not have.
+// appendEncap appends an encap or decap action. It appends nothing for OpenFlow 1.0.
 func (e *actionEncoder) appendEncap(b []byte, a *Action) []byte {
 	if e.v == Version10 {
 		return b

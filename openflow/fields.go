@@ -98,7 +98,7 @@ const (
 	FReg
 	FXReg  = FReg + 16
 	FXXReg = FXReg + 8
-	// FTunMetadata+n is tun_metadataN.
+	// FTunMetadata is the field tun_metadata0, and FTunMetadata+n is tun_metadataN for n from 0 to 63.
 	FTunMetadata = FXXReg + 4
 	fieldCount   = FTunMetadata + TLVFields
 )
@@ -122,18 +122,18 @@ const (
 	asTunFlags
 )
 
-// field is a row of the table "fields". Parsers, formatters, look-ups and actions read it. The source of the
-// rows is ovs-fields(7).
+// field is a row of the table "fields". The rows follow ovs-fields(7). Parsers, formatters, look-ups and
+// actions read the table.
 type field struct {
 	name, alias string
-	// oxm lists the NXM and OXM headers of the field. Formatting and OpenFlow 1.0 use the
-	// first, later versions the last.
+	// oxm lists the NXM and OXM headers of the field. Texts and OpenFlow 1.0 use the first header, later
+	// versions of OpenFlow the last.
 	oxm []headerName
-	// The field has bits shift to shift+bits-1 of Flow[word]. A 128-bit field takes
+	// The field's value is in the bits shift to shift+bits-1 of Flow[word]. A field of 128 bits takes all of
 	// Flow[word] (upper half) and Flow[word+1].
 	word, shift, bits uint8
-	// stored is the number of low bits that Flow stores, for a field whose text has
-	// more bits; the other bits must be 0. If stored is 0, Flow stores all bits.
+	// stored is the number of low bits that Flow has of a field with more bits. In matches, the other bits must
+	// be 0. If stored is 0, Flow has all bits.
 	stored uint8
 	// bytes is the largest size of a value in flow text, in bytes.
 	bytes        uint8
@@ -143,11 +143,11 @@ type field struct {
 	prerequisite Prereq
 	// shownByAlias is true if dump-flows shows the field by its OpenFlow 1.0 name, such as dl_src.
 	shownByAlias bool
-	// legacySet is the action of OpenFlow 1.0 that sets the whole field; 0: none.
+	// legacySet is the type of the action with which OpenFlow 1.0 sets the whole field; 0: there is none.
 	legacySet uint16
 }
 
-// headerName is the name and the field number of a header on the wire, see oxm.go.
+// headerName is the name of a NXM or OXM header and its field number on the wire.
 type headerName struct {
 	name   string
 	number uint8
@@ -234,7 +234,7 @@ var fields = [fieldCount]field{
 	FNSHC4:       {name: "nsh_c4", alias: "nshc4", oxm: []headerName{{"NXOXM_NSH_C4", 9}}, word: flowtable.WIPv6Src + 1, shift: 0, bits: 32, bytes: 4, format: asHex0, maskable: true, prerequisite: NeedNSH},
 }
 
-// fieldNames maps names and aliases to fields, and oxmNames maps NXM and OXM names to fields.
+// fieldNames finds a field by its name or alias, and oxmNames by the name of its NXM or OXM header.
 var fieldNames, oxmNames = indexFields()
 
 func indexFields() (names, oxm map[string]FieldID) {
@@ -255,8 +255,8 @@ func indexFields() (names, oxm map[string]FieldID) {
 	return names, oxm
 }
 
-// addRegisters adds the registers to the table of fields. They share words: xreg0 is reg0 (upper half) and
-// reg1, and xxreg0 is reg0 to reg3.
+// addRegisters adds the registers to the table of fields. Wide registers consist of narrow ones: xreg0 is
+// reg0 (upper half) and reg1, and xxreg0 is reg0 to reg3.
 func addRegisters() {
 	num := func(n int) string { return Value128{0, uint64(n)}.decimal() }
 	for n := range 16 {
@@ -290,11 +290,12 @@ func (id FieldID) Alias() string {
 	return fields[id].name
 }
 
-// Bits returns the field's size in bits. It returns 0 for a field tun_metadata, whose size only the TLV map
-// has, see TLVMap.Whole.
+// Bits returns the field's size in bits. It returns 0 for the fields tun_metadata: their size depends on the
+// TLV map of a bridge (see TLVMap.Whole).
 func (id FieldID) Bits() uint { return uint(fields[id].bits) }
 
-// Prerequisite returns the condition that a match must meet before it names the field; NeedNothing: none.
+// Prerequisite returns what else a match must contain if it contains this field, such as the EtherType. It
+// returns NeedNothing if there is no such condition.
 func (id FieldID) Prerequisite() Prereq { return fields[id].prerequisite }
 
 // Subfield is a part of a field: Bits bits from bit Offset on (0: the lowest bit).
@@ -304,7 +305,7 @@ type Subfield struct {
 	Bits   uint16
 }
 
-// storedBits returns the number of bits of the field that Flow stores.
+// storedBits returns how many of the field's bits Flow has.
 func (f *field) storedBits() uint8 {
 	if f.stored != 0 {
 		return f.stored
@@ -312,12 +313,12 @@ func (f *field) storedBits() uint8 {
 	return f.bits
 }
 
-// WholeField returns the sub-field with all bits of a field. A field tun_metadata has no
-// bits here, because only the TLV map has its length (TLVMap.Whole).
+// WholeField returns the sub-field with all bits of a field. For a field tun_metadata, it returns a
+// sub-field of 0 bits, because only the TLV map has the length (see TLVMap.Whole).
 func WholeField(id FieldID) Subfield { return Subfield{Field: id, Bits: uint16(fields[id].bits)} }
 
-// Words returns the value v of the sub-field, shifted to the sub-field's place in a Flow: the bits "hi" for
-// Flow[word], and for a field of 128 bits the bits "lo" for Flow[word+1].
+// Words returns the value v of the sub-field, shifted to the position of the sub-field's bits in a Flow.
+// "hi" belongs to Flow[word]. "lo" belongs to Flow[word+1]; it is not 0 only for fields of 128 bits.
 func (s Subfield) Words(v Value128) (word int, hi, lo uint64) {
 	f := &fields[s.Field]
 	if f.bits <= 64 {
@@ -327,7 +328,8 @@ func (s Subfield) Words(v Value128) (word int, hi, lo uint64) {
 	return int(f.word), v[0], v[1]
 }
 
-// Mask returns the bits that the sub-field has in a Flow, in the form of the method Words.
+// Mask returns a mask of the sub-field's bits in a Flow: hi for Flow[word], and lo for Flow[word+1] if the
+// field has 128 bits.
 func (s Subfield) Mask() (word int, hi, lo uint64) { return s.Words(Ones(uint(s.Bits))) }
 
 // Get reads the sub-field from f.

@@ -4,7 +4,7 @@ package openflow
 
 import "fmt"
 
-// nxFinTimeout is the subtype of Nicira's action for fin_timeout.
+// nxFinTimeout is the subtype of the action with which Nicira's extensions encode fin_timeout.
 const nxFinTimeout = 19
 
 func init() {
@@ -17,8 +17,6 @@ func init() {
 			return FinTimeout(be.Uint16(b), be.Uint16(b[2:])), nil
 		}}}})
 }
-
-// Parsing and formatting
 
 func (p *actionParser) finTimeout(t token) (Action, error) {
 	p.check.lenient(t.text, NeedTCP)

@@ -4,15 +4,16 @@ package openflow
 
 import "weft/flowtable"
 
-// StateWords is the number of words of a Flow from WMetadata on that are 0 when the frame
-// enters table 0.
+// StateWords is the number of words of a Flow that have the state of a frame's translation: metadata,
+// registers, conj_id and pkt_mark. They begin at WMetadata, and are 0 when the frame enters table 0.
 const StateWords = WTLVs - flowtable.KeyWords
 
 // FlowWords is the size of a Flow in 64-bit words.
 const FlowWords = WTLVCells + TLVSpace/8
 
-// Flow is a frame as the OpenFlow tables see it: a flowtable.Key, and words that are
-// 0 when the frame enters table 0. Behind them are the options of its Geneve header.
+// Flow is a frame as the OpenFlow tables see it. It begins with a flowtable.Key. Metadata, registers and
+// the word WConj follow; they are 0 when the frame enters table 0. At the end are the options of the
+// frame's Geneve header.
 //
 //	word       63..............................................0
 //	0..30      flowtable.Key
@@ -36,13 +37,13 @@ const (
 // Key returns the flow's key without copying.
 func (f *Flow) Key() *flowtable.Key { return (*flowtable.Key)(f[:flowtable.KeyWords]) }
 
-// Match is the set of flows that agree with Value on the bits of Mask. Value has no
-// bit outside of Mask. The zero Match matches everything.
+// Match matches the flows whose bits in Mask are those of Value. Value is 0 outside of Mask. The zero Match
+// matches every flow.
 type Match struct {
 	Value, Mask Flow
 }
 
-// Covers reports whether f matches.
+// Covers reports whether the match matches f.
 func (m *Match) Covers(f *Flow) bool {
 	for i := range f {
 		if (f[i]^m.Value[i])&m.Mask[i] != 0 {
@@ -52,8 +53,8 @@ func (m *Match) Covers(f *Flow) bool {
 	return true
 }
 
-// Within reports whether the match o matches every flow that m matches. A loose delete
-// with match o deletes rules with such a match m.
+// Within reports whether o matches every flow that m matches. A delete without "strict" removes the rules
+// whose match is within the match of the delete.
 func (m *Match) Within(o *Match) bool {
 	for i := range m.Mask {
 		if o.Mask[i]&^m.Mask[i] != 0 || (m.Value[i]^o.Value[i])&o.Mask[i] != 0 {

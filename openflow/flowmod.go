@@ -5,7 +5,7 @@ package openflow
 // Command says what a FlowMod does with the rules that it selects.
 type Command uint8
 
-// Commands.
+// Commands of a FlowMod.
 const (
 	Add          Command = iota // adds a rule; replaces a rule with equal match and priority
 	Modify                      // changes the actions of all rules within Match; without any, adds one
@@ -17,22 +17,23 @@ const (
 const (
 	// Tables is the number of flow tables. Their numbers are 0 to 254.
 	Tables = 255
-	// TableAll is a number that no table has. It selects all tables in changes and filters, and the current
-	// table in resubmit.
+	// TableAll is no number of a table. In a modify, a delete or a filter it means all tables, in an add table
+	// 0, and in a resubmit the current table.
 	TableAll = 0xff
 	// DefaultPriority is the priority of a flow without one in its text.
 	DefaultPriority = 32768
-	// MaxRules is the largest number of flows of a switch, in all of its bridges. Further flows are refused.
+	// MaxRules is the largest number of flows in all bridges of a switch. More are refused.
 	MaxRules = 1 << 20
-	// DefaultRules is the largest number of rules in ofproto.Tables whose Limits give none. An add beyond it
-	// fails.
+	// DefaultRules is the largest number of rules that ofproto.Tables hold if Limits.Rules is 0. An add of more
+	// rules fails.
 	DefaultRules = 2 << 20
 )
 
-// Flags are the flags of a FlowMod, and of the rules that it adds.
+// Flags are the flags of a change of flows and of the rules that it adds.
 type Flags uint16
 
-// Flags, with the words of ovs-ofctl(8).
+// Flags of a FlowMod. ovs-ofctl(8) calls them send_flow_rem, check_overlap, reset_counts, no_packet_counts
+// and no_byte_counts.
 const (
 	SendFlowRem Flags = 1 << iota
 	CheckOverlap
@@ -67,20 +68,20 @@ type FlowMod struct {
 	IdleTimeout, HardTimeout uint16 // seconds, 0: none
 	Importance               uint16
 	Flags                    Flags
-	// Learner is the data path's number of the port whose frame has executed the learn action that makes this
-	// flow; 0: no learn action makes it. Each port has a limited share of the learned flows.
+	// Learner is the port whose frame has executed the learn action that adds this flow, by its number in the
+	// data path. 0: no learn action adds the flow. Each port may cause only a limited number of learned flows.
 	Learner uint32
-	// LearnLimit is the largest number of flows with this Table and NewCookie; 0: no limit. Only ApplyLearned of
-	// package ofproto obeys it.
+	// LearnLimit is the largest number of flows in this Table with the cookie NewCookie; 0: no limit. Only
+	// ofproto.Tables.ApplyLearned enforces it.
 	LearnLimit uint32
 	Actions    []Action
-	// Notes are remarks of ParseFlowMod for the operator, one line each. They say which match fields of the
-	// flow's text it has ignored.
+	// Notes are remarks for the operator, one line each, about fields of the match that ParseFlowMod has
+	// ignored.
 	Notes []string
-	// Bridge is the number of the bridge to which a learned flow is added. Other changes do not use it.
+	// Bridge is the number of the bridge to which a learn action adds the flow. Other changes do not use it.
 	Bridge uint8
 	// TLVs is the TLV map with which Match and Actions were parsed; nil: they have no field tun_metadata. The
-	// bridge refuses an add or modify if its present TLV map has another mapping for one of the fields.
+	// bridge refuses an add or modify if its TLV map now maps one of these fields to another option.
 	TLVs *TLVMap
 	// Line is the number of the flow's line in its file, from 1 on; 0: the flow is from no file.
 	Line int

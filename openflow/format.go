@@ -78,10 +78,11 @@ func FormatFlowMod(m *FlowMod, names Names) string {
 	return string(append(append(b, "actions="...), FormatActions(m.Actions, names)...))
 }
 
-// textBuffer is a text to which methods append.
+// textBuffer is a text under construction.
 type textBuffer []byte
 
-// setting appends "name", which ends in =, the number v in the base, and a comma.
+// setting appends a setting of a flow, such as "priority=100,". The argument name includes the equals sign.
+// v is written as a number in the given base.
 func (b *textBuffer) setting(name string, base int, v uint64) {
 	*b = append(strconv.AppendUint(append(*b, name...), v, base), ',')
 }
@@ -95,8 +96,8 @@ func (b *textBuffer) WriteByte(c byte) error {
 	return nil
 }
 
-// FormatDiff returns the flow of the add command m as a line of ovs-ofctl diff-flows, without the leading
-// + or -.
+// FormatDiff returns the flow that m adds as ovs-ofctl diff-flows prints it, without the + or - at the start
+// of the line.
 func FormatDiff(m *FlowMod, names Names) string {
 	var b strings.Builder
 	add := func(set bool, format string, arg any) {
@@ -125,8 +126,9 @@ type matchWriter struct {
 	match     Match
 }
 
-// FormatMatch returns the text of a match in the order and words of ovs-ofctl. The text is "" if m matches
-// every frame. A megaflow's mask may give words that the parser of flows does not accept.
+// FormatMatch returns the text of a match in the order and words of ovs-ofctl. The text is empty if m
+// matches every frame. If m comes from a megaflow, the text may have words that ParseFlowMod does not
+// accept.
 func FormatMatch(m *Match, names Names) string {
 	var room [192]byte
 	return string(bytes.TrimSuffix(appendMatch(room[:0], m, names), comma))
@@ -170,8 +172,8 @@ func appendMatch(text []byte, m *Match, names Names) []byte {
 
 var matchWriters = sync.Pool{New: func() any { return new(matchWriter) }}
 
-// exact returns the match's value in the bits of "mask" of Flow[word]. It returns false if the match does not
-// compare all of these bits.
+// exact returns the bits of "mask" in Flow[word] that the match requires. It returns false if the match does
+// not compare all of these bits.
 func (w *matchWriter) exact(word int, mask uint64) (uint64, bool) {
 	return w.m.Value[word] & mask, w.m.Mask[word]&mask == mask
 }
@@ -188,7 +190,7 @@ func (w *matchWriter) equals(name, value string) {
 	w.WriteByte(',')
 }
 
-// shorthand writes one word, such as tcp, for the EtherType and the IP protocol of the match.
+// shorthand writes the EtherType and the IP protocol of the match as one word, such as tcp.
 func (w *matchWriter) shorthand() {
 	eth, known := w.exact(flowtable.WEthDst, 0xffff)
 	if !known {
@@ -213,7 +215,7 @@ func (w *matchWriter) shorthand() {
 	}
 }
 
-// field writes name=value[/mask] for those bits of a field for which no text has been written yet.
+// field writes name=value[/mask] for the field. It leaves out bits that an earlier call has already written.
 func (w *matchWriter) field(id FieldID) { w.fieldAs(id, fields[id].name) }
 
 func (w *matchWriter) fieldAs(id FieldID, name string) {
@@ -263,7 +265,8 @@ func (w *matchWriter) inPort() {
 	w.equals("in_port", formatPort(uint32(v>>32), w.names))
 }
 
-// vlan writes the outer VLAN tag as dl_vlan and dl_vlan_pcp, if its mask allows this.
+// vlan writes the match on the outer VLAN tag as dl_vlan and dl_vlan_pcp if the mask covers these fields as
+// a whole.
 func (w *matchWriter) vlan() {
 	const word = flowtable.WEthSrc
 	v, mask := w.m.Value[word]&flowtable.VLANTCI, w.m.Mask[word]&flowtable.VLANTCI

@@ -32,7 +32,7 @@ var modWords = map[FieldID]string{
 	FIPECN: "mod_nw_ecn", FIPTTL: "mod_nw_ttl", FTCPSrc: "mod_tp_src", FTCPDst: "mod_tp_dst",
 }
 
-// shimWords maps the fields of an MPLS label stack entry to the words of the actions that set them.
+// shimWords has the word of the action that sets a field of an MPLS label stack entry.
 var shimWords = map[FieldID]string{FMPLSLabel: "set_mpls_label", FMPLSTC: "set_mpls_tc", FMPLSTTL: "set_mpls_ttl"}
 
 func formatAction(a *Action, names Names) string {

@@ -21,13 +21,14 @@ const (
 	MaxGroup = 0xffffff00
 	// GroupAny selects all groups in deletes and lists.
 	GroupAny = 0xffffffff
-	// MaxGroups limits the groups of a bridge, MaxBuckets the buckets of one group. A change beyond a limit
-	// fails.
+	// MaxGroups is the largest number of groups in a bridge. MaxBuckets is the largest number of buckets in one
+	// group. A change that would exceed a limit fails.
 	MaxGroups  = 1 << 16
 	MaxBuckets = 1 << 10
 )
 
-// Bucket is one action set of a group, with the condition under which the group may select it.
+// Bucket is a set of actions that a group may execute. The bucket can depend on the liveness of a port or a
+// group.
 type Bucket struct {
 	ID     uint32
 	Weight uint16 // share of the connections that a GroupSelect sends here, relative to the other buckets
@@ -51,18 +52,18 @@ type Group struct {
 	ID      uint32
 	Type    GroupType
 	Buckets []Bucket
-	// Method is the selection_method: "", hash or dp_hash. All three use the same hash. Param is hashed too.
-	// Fields are the hashed fields in text; "": addresses and ports.
+	// Method is the selection_method: "", hash or dp_hash. All three use the same hash, which includes Param.
+	// Fields has the names of the hashed fields as text. If it is empty, addresses and ports are hashed.
 	Method string
 	Param  uint64
 	Fields string
 	hashed []FieldID // the fields that the text Fields names
 }
 
-// GroupCommand is the command of a GroupMod.
+// GroupCommand says what a GroupMod does: add, modify, add or modify, or delete.
 type GroupCommand uint8
 
-// Commands.
+// Commands of a GroupMod.
 const (
 	GroupAdd    GroupCommand = iota
 	GroupModify              // fails if the group does not exist
@@ -75,9 +76,9 @@ type GroupMod struct {
 	Command GroupCommand
 	Group   Group
 	Line    int // line number, see FlowMod.Line
-	// TLVs is the TLV map with which the actions were parsed; nil: they have no field tun_metadata. The
-	// bridge refuses the change if its present TLV map has another mapping for one of the fields, except in
-	// a deletion.
+	// TLVs is the TLV map with which the actions were parsed; nil: they have no field tun_metadata. Unless the
+	// command is a delete, the bridge refuses the change if its TLV map now maps one of these fields to another
+	// option.
 	TLVs *TLVMap
 }
 

@@ -9,7 +9,7 @@ import (
 	"weft/flowtable"
 )
 
-// Subtypes of Nicira's actions.
+// Subtypes of Nicira's actions for learn. The second one has room for limit and result_dst.
 const (
 	nxLearn  = 16
 	nxLearn2 = 45
@@ -29,7 +29,8 @@ type LearnSpec struct {
 	Priority                 uint16
 	Cookie                   uint64
 	IdleTimeout, HardTimeout uint16
-	// FinIdle and FinHard are the learned flow's fin_timeout; both 0: none.
+	// FinIdle and FinHard are the timeouts of the fin_timeout action in the learned flow. Both are 0 if it has
+	// no such action.
 	FinIdle, FinHard uint16
 	Flags            Flags
 	DeleteLearned    bool
@@ -38,18 +39,18 @@ type LearnSpec struct {
 	Items            []LearnItem
 }
 
-// LearnKind is the kind of a LearnItem.
+// LearnKind says whether a LearnItem is a match field, a load or an output of the learned flow.
 type LearnKind uint8
 
-// Kinds of LearnItem.
+// Kinds of a LearnItem.
 const (
 	LearnMatch  LearnKind = iota // the learned flow matches Dst against the value
 	LearnLoad                    // the learned flow writes the value to Dst
 	LearnOutput                  // the learned flow outputs to the port whose number is the value of Src
 )
 
-// LearnItem is one match field or action of a learned flow. Its value comes from the sub-field Src of the
-// frame for which learn is executed. If Src.Bits is 0, the value is the constant Value.
+// LearnItem is one match field or one action of a learned flow. Its value is that of the sub-field Src in
+// the frame that executes the learn action. If Src.Bits is 0, the value is the constant Value.
 type LearnItem struct {
 	Kind     LearnKind
 	Dst, Src Subfield
@@ -69,8 +70,6 @@ func SetSubfield(m *Match, s Subfield, v Value128) {
 		SetBits(m, word+1, lo, mlo)
 	}
 }
-
-// Parsing and formatting
 
 func (p *actionParser) learn(t token) (Action, error) {
 	l := learnParser{names: p.names, check: learnChecker{outer: &p.check}, spec: &LearnSpec{Table: 1, Priority: DefaultPriority}, text: t.text}

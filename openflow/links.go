@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Subtypes of Nicira's actions.
+// Subtypes of Nicira's actions for multipath, bundle and bundle_load.
 const (
 	nxMultipath  = 10
 	nxBundle     = 12
@@ -23,9 +23,9 @@ func init() {
 		nicira: map[uint16]niciraRow{nxBundle: {22, (*actionDecoder).decodeBundle}, nxBundleLoad: {22, (*actionDecoder).decodeBundle}}})
 }
 
-// This file has the actions multipath, bundle and bundle_load (ovs-actions(7)), here called link actions.
-// They choose one of several links by a hash of the frame's fields. A link of multipath is a number; a link
-// of bundle and bundle_load is a port. The megaflow matches all hashed fields.
+// This file has the actions multipath, bundle and bundle_load (ovs-actions(7)). They choose one of several
+// links by a hash of the frame's fields, and are called link actions here. A link of multipath is a number.
+// A link of bundle and bundle_load is a port. The megaflow of the frame matches all hashed fields.
 
 // maxMembers is the largest number of ports of a bundle action. More are refused, as in
 // Open vSwitch.
@@ -45,10 +45,11 @@ type LinkSpec struct {
 	Members   []uint32 // ports of bundle and bundle_load
 }
 
-// LinkFields selects the fields that a link action hashes. The constants have the numbers of the wire.
+// LinkFields says which fields of the frame a link action (multipath, bundle or bundle_load) hashes. The
+// values are those on the wire.
 type LinkFields uint8
 
-// Fields of a hash, in the order of linkFieldWords.
+// Values of LinkFields. linkFieldWords has their words in the same order.
 const (
 	HashEthSrc LinkFields = iota
 	HashL4
@@ -61,11 +62,11 @@ const (
 
 var linkFieldWords = [...]string{"eth_src", "symmetric_l4", "symmetric_l3l4", "symmetric_l3l4+udp", "nw_src", "nw_dst", "symmetric_l3"}
 
-// LinkAlgorithm says how a link action chooses a link by the hash. Multipath and bundle have constants of
-// their own. Both begin with 0, as on the wire.
+// LinkAlgorithm says how a link action chooses a link by the hash. multipath has other algorithms than
+// bundle and bundle_load. The numbers of both begin with 0, as on the wire.
 type LinkAlgorithm uint8
 
-// Algorithms: the first block is for multipath, the second for bundle and bundle_load.
+// Algorithms of multipath, and below them those of bundle and bundle_load.
 const (
 	ModuloN LinkAlgorithm = iota
 	HashThreshold
@@ -125,7 +126,7 @@ func parseLinks(words []string, algorithms []string) (*LinkSpec, error) {
 	return &LinkSpec{Hashed: LinkFields(hashed), Basis: uint16(basis), Algorithm: LinkAlgorithm(algorithm)}, nil
 }
 
-// linkDst parses the field that gets the chosen link.
+// linkDst parses the field to which a link action writes the chosen link.
 func (p *actionParser) linkDst(t token, text string) (Subfield, error) {
 	dst, ok := parseSubfield(text)
 	if !ok {
@@ -236,8 +237,6 @@ func formatLinks(a *Action, names Names) string {
 	return fmt.Sprintf("%s(%s,%d,%s,ofport,%smembers:%s)", word, linkFieldWords[s.Hashed], s.Basis, bundleWords[s.Algorithm], dst, strings.Join(members, ","))
 }
 
-// The wire
-
 // linkActionLen is the length in bytes of multipath, and of bundle without its members.
 const linkActionLen = 32
 
@@ -268,7 +267,7 @@ func appendLinks(_ *actionEncoder, b []byte, a *Action) []byte {
 	return b
 }
 
-// decodeLinkDst decodes the field that gets the chosen link.
+// decodeLinkDst decodes the field to which a link action writes the chosen link.
 func (d *actionDecoder) decodeLinkDst(b []byte, minBits int) (Subfield, error) {
 	dst, _, err := readSubfield(b[2:6], be.Uint16(b), nil)
 	if err != nil {

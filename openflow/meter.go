@@ -42,29 +42,29 @@ type Meter struct {
 	CreatedNS uint64
 }
 
-// Words for the types of bands in ovs-ofctl(8).
+// Words of ovs-ofctl(8) for the two types of meter bands.
 const (
 	bandDrop   = "drop"
 	bandRemark = "dscp_remark"
 )
 
-// maxPrecedence is the greatest Precedence of a band, which has 8 bits on the wire. The drop precedence of a
-// frame has only three levels (RFC 2597, 6), and a band raises it to at most the last one.
+// maxPrecedence is the highest value of MeterBand.Precedence, which has 8 bits on the wire. The drop
+// precedence of a DSCP has only three levels (RFC 2597, 6). A band does not raise it beyond the third.
 const maxPrecedence = 255
 
-// MeterBand is a rate with a burst size, and what happens to frames beyond them.
+// MeterBand has a rate and a burst size, and says what happens to the frames that exceed them.
 type MeterBand struct {
 	Rate uint32 // packets or kilobits a second, not 0
 	// BurstSize is in packets or kilobits; 0: one second of Rate.
 	BurstSize uint32
-	// Precedence is the number by which the band raises the drop precedence of an IP
-	// frame's DSCP (type dscp_remark, RFC 2597); 0: the band drops the frame.
+	// If Precedence is not 0, the band is of type dscp_remark: it raises the drop precedence of the frame's
+	// DSCP by this number (RFC 2597). If Precedence is 0, the band drops the frame.
 	Precedence uint8
-	// Slot is the index of the band's token bucket in the datapath. The bridge's tables choose it.
+	// Slot is the index of the band's token bucket in the data path. ofproto.Tables assign it.
 	Slot uint32
 }
 
-// Depth returns the size of the band's token bucket in packets or kilobits.
+// Depth returns the capacity of the band's token bucket, in packets or kilobits.
 func (b *MeterBand) Depth() uint32 {
 	if b.BurstSize == 0 {
 		return b.Rate
@@ -72,10 +72,10 @@ func (b *MeterBand) Depth() uint32 {
 	return b.BurstSize
 }
 
-// MeterCommand is the command of a MeterMod.
+// MeterCommand says what a MeterMod does: add, modify or delete.
 type MeterCommand uint8
 
-// Commands.
+// Commands of a MeterMod.
 const (
 	MeterAdd    MeterCommand = iota
 	MeterModify              // fails if the meter does not exist
@@ -91,8 +91,6 @@ type MeterMod struct {
 
 // isMeter reports whether a meter may have this number: 1 to MaxMeter, or MeterController.
 func isMeter(id uint32) bool { return id > 0 && id <= MaxMeter || id == MeterController }
-
-// Parsing and formatting
 
 // ParseMeterMod parses a meter in the syntax of ovs-ofctl's add-meter, mod-meter and
 // del-meters. Errors are *ParseError.

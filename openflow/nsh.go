@@ -12,7 +12,7 @@ import (
 // This file has the actions on the network service header (NSH, RFC 8300): the property of encap(nsh), and
 // dec_nsh_ttl.
 
-// nxDecNSHTTL is the subtype of Nicira's action for dec_nsh_ttl.
+// nxDecNSHTTL is the subtype of the action with which Nicira's extensions encode dec_nsh_ttl.
 const nxDecNSHTTL = 48
 
 func init() {
@@ -24,8 +24,8 @@ func init() {
 // the header gets type 1.
 var nshWords = map[string]uint64{"nsh": 0, "nsh(md_type=1)": packet.NSHType1, "nsh(md_type=2)": packet.NSHType2}
 
-// The property md_type of encap(nsh) takes 8 bytes on the wire. These are its class, its type, and its length
-// in bytes, which does not count the padding. ovs-ofctl writes the same numbers.
+// Numbers of the property with which an encap(nsh) action gives the MD type: its class, its type, its length
+// in bytes without padding, and its length with padding. ovs-ofctl writes the same numbers.
 const (
 	propertyNSH       = 4
 	propertyMDType    = 1
@@ -47,7 +47,7 @@ func decodeMDType(b []byte) (mdType uint64, ok bool) {
 
 func (p *actionParser) decNSHTTL(t token) (Action, error) { return p.check.decNSHTTL(t.text) }
 
-// appendDecNSHTTL appends dec_nsh_ttl, which OpenFlow 1.0 does not have.
+// appendDecNSHTTL appends a dec_nsh_ttl action. It appends nothing for OpenFlow 1.0.
 func (e *actionEncoder) appendDecNSHTTL(b []byte, _ *Action) []byte {
 	if e.v == Version10 {
 		return b
@@ -92,11 +92,12 @@ func formatNSH(a *flowtable.Action) string {
 	return fmt.Sprintf("set(nsh(c%d=0x%x))", a.Op-flowtable.OpSetNSHC1+1, a.U32)
 }
 
-// The key has no words of its own for an NSH. The header's fields are in the words that have the IP addresses
-// of other frames. A flow's text may name the EtherType behind the fields, so the parser decides at the end
-// of the text which of the two kinds of fields the match has.
+// A frame's key has no words for the fields of an NSH. It stores them in the words that have the IP
+// addresses of other frames. So a match cannot have both. The EtherType that decides may be the last word of
+// a flow's text, so the parser checks this at the end.
 
-// sharedWord is a token of a match whose field is in a word that IP addresses and an NSH share.
+// sharedWord is a field in the text of a match, whose value is in a word that IP addresses and the NSH
+// share.
 type sharedWord struct {
 	id   FieldID
 	text token
@@ -107,8 +108,9 @@ func usesSharedWord(id FieldID) bool {
 	return w == flowtable.WIPv4 || w == flowtable.WIPv6Src || w == flowtable.WIPv6Src+1
 }
 
-// separateShared removes IP addresses from a match of frames with an NSH, as ovs-ofctl does, and returns a
-// note for each. It refuses fields of the NSH in other matches.
+// separateShared removes IP addresses from a match of frames with an NSH, as ovs-ofctl does. It returns a
+// remark for each removed address. If the match is of other frames and has fields of the NSH, it returns an
+// error.
 func (p *flowParser) separateShared() (notes []string, err error) {
 	isNSH := NeedNSH.Met(&p.match)
 	for _, w := range p.shared {

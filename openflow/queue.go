@@ -28,8 +28,6 @@ func init() {
 // This file has the actions set_queue, pop_queue and enqueue in text and on the wire (ovs-actions(7),
 // "Queues").
 
-// Parsing
-
 func (p *actionParser) setQueue(t token) (Action, error) {
 	v, ok := parseUint(t.value, 1<<32-1)
 	if !ok {
@@ -74,8 +72,6 @@ func formatQueue(a *Action, names Names) string {
 	}
 	return fmt.Sprintf("enqueue:%s:%d", formatPort(a.Port, names), a.Value[1])
 }
-
-// On the wire
 
 // appendQueue appends set_queue, pop_queue or enqueue with padding and length. Only OpenFlow 1.0 has enqueue:
 // later versions get a set_queue, an output and a pop_queue.

@@ -40,8 +40,6 @@ func init() {
 // This file has the actions on MPLS and PBB headers in text and on the wire (ovs-actions(7), "MPLS"; OpenFlow
 // 1.3, 5.12). Package xlate executes them.
 
-// Parsing
-
 func (p *actionParser) pushMPLS(t token) (Action, error) {
 	v, _ := parseUint(t.value, 0xffff) // 0 if there is no number
 	return p.check.pushMPLS(t.text, v)
@@ -79,8 +77,6 @@ func formatShim(a *Action, _ Names) string {
 	}
 	return ""
 }
-
-// On the wire
 
 // appendShim appends an action on an MPLS or PBB header. OpenFlow 1.0 gets Nicira's actions for MPLS, and
 // nothing for PBB.

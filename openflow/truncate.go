@@ -23,8 +23,6 @@ func init() {
 // minTruncated is the smallest max_len in bytes: an Ethernet header.
 const minTruncated = packet.EthernetLen
 
-// Parsing
-
 func isTruncation(t token) bool {
 	return strings.Contains(t.value, "port") && strings.Contains(t.value, "max_len")
 }
@@ -75,8 +73,6 @@ func formatLimit(limit uint64) string {
 	}
 	return fmt.Sprintf("trunc(%d),", limit)
 }
-
-// On the wire
 
 func appendTruncation(_ *actionEncoder, b []byte, a *Action) []byte {
 	return be.AppendUint32(be.AppendUint16(appendNX(b, nxOutputTrunc), uint16(a.Port)), uint32(a.Value[1]))

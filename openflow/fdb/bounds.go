@@ -4,15 +4,15 @@ package fdb
 
 import "time"
 
-// Bounds limits the learned addresses of one bridge, as other_config:mac-table-size and
-// mac-aging-time of Open vSwitch do. The zero value has no bounds beside those of the Table.
+// Bounds limits the learned MAC addresses of one bridge, as other_config:mac-table-size and mac-aging-time
+// do in Open vSwitch. With the zero value, only the limits of the whole Table apply.
 type Bounds struct {
 	Limit int           // largest number of learned MAC addresses, at most DefaultLimit; 0: that of the Table
 	Age   time.Duration // time after which an unused address expires; 0: that of the Table
 }
 
-// Smallest and largest values of Bounds that Open vSwitch uses (mac_learning_set_max_entries and
-// normalize_idle_time). The largest limit is DefaultLimit here.
+// LeastLimit, LeastAge and MostAge are the smallest and largest values that Open vSwitch accepts for a
+// bridge's Bounds (mac_learning_set_max_entries and normalize_idle_time). The largest Limit is DefaultLimit.
 const (
 	LeastLimit = 10
 	LeastAge   = 15 * time.Second

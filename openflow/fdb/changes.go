@@ -7,17 +7,18 @@ import (
 	"net/netip"
 )
 
-// Ref identifies a MAC or IP address, or a network's settings, on which the translation of a
-// flow depends. It leaves out VLAN and segment. Different IPv6 addresses may have the same Ref;
-// a change of one then revalidates the megaflows of both.
+// Ref identifies what the translation of a flow has read from the Table: a MAC address, an IP address, or
+// the settings of a network. If that changes, the megaflows of this translation are stale. A Ref does not
+// include the VLAN and the segment. Two IPv6 addresses may have the same Ref; a change of one then
+// revalidates the megaflows of both.
 type Ref uint64
 
-// AnyRef stands for every address, for example in a change after which every translation is
-// stale.
+// AnyRef is the Ref of all addresses. As a change, it makes every translation stale. In the list of what a
+// translation has read, it makes the translation stale after any change.
 const AnyRef = ^Ref(0)
 
-// maxAddressChanges is the largest number of changed addresses that a Table notes. After
-// more changes, all addresses count as changed.
+// maxAddressChanges is the largest number of changed addresses that a Table records. After more changes, all
+// addresses count as changed.
 const maxAddressChanges = 4096
 
 // Kinds of Ref, stored in its two highest bits. These bits are 0 for a MAC
@@ -44,12 +45,12 @@ func RefOfIP(ip netip.Addr) Ref {
 	return refIPv6 | Ref((hi*odd^lo)*odd>>2)
 }
 
-// RefOfNetwork returns the Ref of the settings of the network that weft-central declares for
-// segment s.
+// RefOfNetwork returns the Ref of the settings of the network that weft-central declares for segment s.
+// weft-central is the service that configures networks and ports on many hosts.
 func RefOfNetwork(s Segment) Ref { return refNetwork | Ref(s) }
 
-// Changes is a set of addresses that have changed in a Table, so that control finds the stale
-// translations. The zero value is the empty set.
+// Changes is a set of addresses that have changed in a Table. The control process finds the megaflows to
+// revalidate with it. The zero value is the empty set.
 type Changes struct {
 	refs    map[Ref]struct{}
 	allRefs bool
@@ -58,13 +59,13 @@ type Changes struct {
 // Empty reports whether no address has changed.
 func (c *Changes) Empty() bool { return len(c.refs) == 0 && !c.allRefs }
 
-// All reports whether every address counts as changed. It is true after more than
-// maxAddressChanges changes, or after a change of all declarations.
+// All reports whether every address counts as changed. It is true after more than maxAddressChanges changes,
+// or after Declare has replaced the operator's declared addresses.
 func (c *Changes) All() bool { return c.allRefs }
 
-// Each calls visit with the Ref of each changed address, and then with AnyRef. A translation
-// that depends on one of these addresses is stale. If All reports true, every translation may
-// be stale.
+// Each calls visit with the Ref of each changed address, and then with AnyRef, because a megaflow that
+// depends on any address is stale, too. If no address has changed, Each calls nothing. If All reports true,
+// Each calls visit only with AnyRef, and every translation may be stale.
 func (c *Changes) Each(visit func(Ref)) {
 	if c.Empty() {
 		return
@@ -75,8 +76,8 @@ func (c *Changes) Each(visit func(Ref)) {
 	visit(AnyRef)
 }
 
-// add adds the address ref to the changed addresses. If the set is full, or ref is AnyRef, all
-// addresses count as changed.
+// add adds the address of "ref" to the set. If the set is full, or if the argument is AnyRef, all addresses
+// count as changed.
 func (c *Changes) add(ref Ref) {
 	if c.allRefs {
 		return
@@ -94,8 +95,8 @@ func (c *Changes) add(ref Ref) {
 	c.refs[ref] = struct{}{}
 }
 
-// TakeChanges returns the addresses that have changed since the last call, and empties the
-// table's own set.
+// TakeChanges returns the addresses that have changed since the last call. After the call, the set of
+// changes in the Table is empty.
 func (t *Table) TakeChanges() Changes {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -104,8 +105,8 @@ func (t *Table) TakeChanges() Changes {
 	return c
 }
 
-// Touch adds addresses to the changed addresses that the next TakeChanges returns.
-// Control uses it for translations that ran while the addresses changed.
+// Touch marks addresses as changed, so that the next TakeChanges returns them. The control process calls it
+// for a translation if another one has learned addresses at the same time.
 func (t *Table) Touch(refs []Ref) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -34,9 +34,9 @@ type declaredIP struct {
 	port    uint32
 }
 
-// Declare replaces the declared addresses, and forgets learned addresses that only other ports
-// declare. After a change, all addresses count as changed. The table keeps the slice "list";
-// the caller must not change it any more.
+// Declare replaces the addresses that the operator has bound to ports. It removes learned addresses that are
+// now bound to other ports. After a change, all addresses count as changed. The table keeps the slice
+// "list"; the caller must not change it any more.
 func (t *Table) Declare(list []Declared) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -75,8 +75,8 @@ func (t *Table) removeIf(unwanted func(*macEntry) bool) {
 	}
 }
 
-// findDeclared returns the declaration of a MAC address in the segment, or nil if
-// none or several ports declare it.
+// findDeclared returns the operator's declaration of a MAC address in the segment. It returns nil if no port
+// or several ports declare the address.
 func (t *Table) findDeclared(s Segment, mac uint64) (declaration *macEntry) {
 	for _, e := range t.declared.macs[mac] {
 		switch {
@@ -90,8 +90,8 @@ func (t *Table) findDeclared(s Segment, mac uint64) (declaration *macEntry) {
 	return declaration
 }
 
-// declaredElsewhere reports whether only other ports than l.Port declare the MAC address l.MAC,
-// so that l.Port may not learn it.
+// declaredElsewhere reports whether the operator has bound the MAC address l.MAC to other ports, and not to
+// l.Port. The table must then not learn the address behind l.Port.
 func (t *Table) declaredElsewhere(l *Learn) bool {
 	list := t.declared.macs[l.MAC]
 	overlaps := func(e *macEntry) bool { return t.overlap(e.segment, l.Segment) }
@@ -99,7 +99,8 @@ func (t *Table) declaredElsewhere(l *Learn) bool {
 		!slices.ContainsFunc(list, func(e *macEntry) bool { return overlaps(e) && e.port == l.Port })
 }
 
-// declaredIPElsewhere reports whether only other ports than l.Port declare the IP address l.IP.
+// declaredIPElsewhere reports whether the operator has bound the IP address l.IP to other ports, and not to
+// l.Port.
 func (t *Table) declaredIPElsewhere(l *Learn) bool {
 	list := t.declared.ips[l.IP]
 	overlaps := func(e declaredIP) bool { return t.overlap(e.segment, l.Segment) }

@@ -4,11 +4,12 @@ package fdb
 
 import "slices"
 
-// Groups is the set of weft-central's groups that a port belongs to. It is immutable. Two pointers to equal
-// sets may differ. nil is the empty set.
+// Groups is the set of security groups that a port belongs to. weft-central, the service that configures
+// ports on many hosts, defines the groups. A Groups is immutable. Two pointers to equal sets may differ. nil
+// is the empty set.
 type Groups struct{ ids []string }
 
-// NewGroups returns the set of the groups with these ids. It copies the slice, and returns nil if the slice
+// NewGroups returns the set of the groups with these IDs. It copies the slice. It returns nil if the slice
 // is empty.
 func NewGroups(ids []string) *Groups {
 	if len(ids) == 0 {

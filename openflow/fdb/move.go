@@ -4,28 +4,29 @@ package fdb
 
 import "time"
 
-// Rules for a MAC address that moves to another port or remote. An attacker that uses
-// another machine's address would receive its frames. A migrating virtual machine
+// Rules for a MAC address that moves to another port or to another remote tunnel end (VTEP). An
+// attacker that uses another machine's address would receive its frames. A migrating virtual machine
 // looks the same, but moves only once. Therefore:
 //
-//   - An address that was silent for moveQuiet moves at once, within learnRate.
-//   - Any other address also moves at once, within movesRate of its new port.
-//   - An address that has moved maxMoves times within moveWindow stays at its first
-//     location as long as frames arrive from there, and returns with the next such frame.
+//   - If the address was silent for moveQuiet, it moves at once. Like a new address, it counts against
+//     learnRate.
+//   - Any other address also moves at once, as long as its new port has not exceeded movesRate.
+//   - After maxMoves moves within moveWindow, the address returns to its first location with the next
+//     frame from there. It cannot move elsewhere until its last move is moveWindow ago.
 //   - An address in use behind a guest's port cannot move to another VNI, or between
 //     a VNI and a port without one. This does not apply to frames from a tunnel, because
 //     a machine without a VNI may migrate to another host.
 const (
-	// moveQuiet exceeds two intervals of control's sweep, which reads the flow counters. Control
-	// notices a frame of a known flow only in the sweep.
+	// moveQuiet is longer than two intervals at which the control process reads the flow counters. If a frame
+	// matches an existing megaflow, the control process learns of the frame only from these counters.
 	moveQuiet  = 3 * time.Second
 	moveWindow = 10 * time.Second
 	maxMoves   = 2
-	// movesBurst is the number of addresses in use that may move to a port at once. movesRate is
-	// the number a second.
+	// movesBurst is the number of addresses that may move to one port at once although they are in use.
+	// movesRate is the number per second.
 	movesBurst = 64
 	movesRate  = 8
-	// vniQuiet is the time of silence after which an address may move to another VNI.
+	// An address that has sent no frame for the time vniQuiet may move to another VNI.
 	vniQuiet = 30 * time.Second
 )
 
@@ -41,8 +42,9 @@ func (e *macEntry) silent(d time.Duration, nowNS uint64) bool {
 	return nowNS-min(nowNS, e.seenNS) >= uint64(d)
 }
 
-// refusesMove returns the counter of the refusal if entry e may not move to port p and the
-// remote in l, or nil if it may. It updates the entry's history of moves and the port's rates.
+// refusesMove returns nil if the address of entry e may move to port p and to the remote VTEP in l.
+// Otherwise it returns the counter of refusals that the caller increments. It updates the entry's history of
+// moves and takes tokens from the port's rate limits.
 func (p *macPort) refusesMove(e *macEntry, l *Learn, nowNS uint64) *uint64 {
 	c := &e.contest
 	if e.silent(moveQuiet, nowNS) {
@@ -66,8 +68,8 @@ func (p *macPort) refusesMove(e *macEntry, l *Learn, nowNS uint64) *uint64 {
 	return nil
 }
 
-// crosses reports whether learning l would move an address that a guest is using into
-// or out of a VNI.
+// crosses reports whether learning l would move an address into a VNI or out of one, although a guest has
+// used the address within vniQuiet. It returns false for frames from tunnels.
 func (t *Table) crosses(l *Learn, nowNS uint64) bool {
 	if l.Tunnel {
 		return false

@@ -18,8 +18,8 @@ type neighbours struct {
 	limit   int
 	changes *Changes                       // the Table's set, which find's results depend on
 	entries map[neighbourKey]*list.Element // values are *neighbour
-	// ages has the non-empty lists of IP addresses by port. A list begins with the address
-	// announced least recently.
+	// ages has a list of IP addresses for each port that has some. A list begins with the address announced
+	// least recently.
 	ages   map[uint32]*list.List
 	tagged int // number of entries in a VLAN
 }
@@ -40,9 +40,9 @@ type neighbour struct {
 	contestedNS uint64
 }
 
-// newNeighbours returns an empty table for at most limit IP addresses, half of them
-// from one port. At its limit a port loses its least recently seen address. In a full
-// table the port with the most addresses loses one.
+// newNeighbours returns an empty table for at most limit IP addresses, at most half of them from one port.
+// If a port is at this quota, a new address evicts the port's least recently seen address. If the table is
+// full, it evicts an address of the port with the most addresses.
 func newNeighbours(limit int, changes *Changes) neighbours {
 	return neighbours{limit: limit, changes: changes, entries: map[neighbourKey]*list.Element{}, ages: map[uint32]*list.List{}}
 }
@@ -63,9 +63,9 @@ func (n *neighbours) knows(key neighbourKey, mac uint64) bool {
 	return e != nil && e.Value.(*neighbour).mac == mac
 }
 
-// contest marks an IP address as contested if another MAC address than "mac" has announced it
-// within ageNS. The result contested reports whether it is contested, hasChanged whether find
-// now returns something else.
+// contest marks an IP address as contested if a host with another MAC address than "mac" has announced it
+// first, and not longer than ageNS ago. The result contested reports whether that is so. hasChanged reports
+// whether find now returns something else.
 func (n *neighbours) contest(key neighbourKey, mac, nowNS, ageNS uint64) (contested, hasChanged bool) {
 	e := n.entries[key]
 	if e == nil {
@@ -82,9 +82,9 @@ func (n *neighbours) contest(key neighbourKey, mac, nowNS, ageNS uint64) (contes
 	return true, hasChanged
 }
 
-// learn records that "mac" announces an IP address behind a port. The result tells whether find
-// now returns something else. An IP address stops being contested after ageNS without an
-// announcement by another host.
+// learn records that the host with the address "mac" announces an IP address behind a port. The result tells
+// whether find now returns something else. An IP address stops being contested if no other host announces it
+// for the time ageNS.
 func (n *neighbours) learn(key neighbourKey, port uint32, mac, nowNS, ageNS uint64) (changed bool) {
 	changed = true
 	contestedNS := uint64(0)
@@ -137,9 +137,8 @@ func (n *neighbours) makeRoom(port uint32) {
 	n.remove(most.Front())
 }
 
-// expire removes the IP addresses that their hosts have not announced for the maximum age, and
-// returns their number. The function age returns the maximum age of a segment's addresses in
-// nanoseconds.
+// expire removes the IP addresses that their hosts have not announced for the maximum age, and returns their
+// number. The argument age is a function that returns the maximum age in a segment, in nanoseconds.
 func (n *neighbours) expire(nowNS uint64, age func(Segment) uint64) (count int) {
 	for _, l := range n.ages {
 		for e := l.Front(); e != nil; e = l.Front() {

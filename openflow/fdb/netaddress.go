@@ -7,12 +7,12 @@ import (
 	"slices"
 )
 
-// Limits of weft-central's networks. weft-central declares networks and the location of each of
-// their addresses: behind a port of this switch or behind another host. Frames cannot move such
-// an address, and no port learns it.
+// Limits of the networks that weft-central declares. weft-central is the service that configures networks on
+// many hosts. It declares the location of each address of a network: behind a port of this switch, or behind
+// another host. Frames cannot move such an address, and no port learns it.
 const (
-	// MaxNetAddresses is the largest number of MAC addresses in all declared networks.
-	// Table.Change refuses and counts further addresses.
+	// MaxNetAddresses is the largest number of MAC addresses in all declared networks. Table.Change does not
+	// add further addresses, but counts them.
 	MaxNetAddresses = 1 << 20
 	// maxNetIPs is the largest number of IP addresses of one MAC address in a declared network.
 	// Weft does not answer ARP or neighbour discovery for further addresses.
@@ -23,24 +23,24 @@ const (
 type Network struct {
 	// Flood is true if broadcasts and frames to unknown addresses also go to Members.
 	Flood bool
-	// Asked is true if weft-central sends an address of this network only when the switch asks for
-	// it. A frame to an address that nobody has is then dropped. In other networks, such a frame
-	// is forwarded as a frame to an unknown address.
+	// Asked is true if weft-central does not send all addresses of this network, but only those that the switch
+	// asks for. A frame to an address that nobody has is then dropped. In other networks, such a frame is
+	// forwarded as a frame to an unknown address.
 	Asked bool
 	// Members are the underlay addresses of the network's other hosts.
 	Members []netip.Addr
-	// Services has the requests of the network's guests that this host answers itself; nil: none.
+	// Services says which requests of the network's guests this host answers itself, such as ARP and DHCP; nil:
+	// none.
 	Services *Services
 }
 
-// NetAddress is a MAC address of a declared network, with its IP addresses and
-// location.
+// NetAddress is a MAC address that weft-central declares in a network, with its IP addresses and location.
 type NetAddress struct {
 	Segment Segment
 	MAC     uint64 // 48 bits
 	IPs     []netip.Addr
 	Place
-	// Generation is higher for a newer declaration of the address.
+	// Generation orders the declarations of one address: a newer declaration has a higher number.
 	Generation int64
 }
 
@@ -67,8 +67,8 @@ type netTable struct {
 	ips     map[netip.Addr]ipClaim
 }
 
-// ipClaim is a list of the MAC addresses that declare one IP address. The list has
-// several only while the IP address moves from one MAC address to another.
+// ipClaim is a linked list of the MAC addresses that have one IP address in a declared network. The list has
+// several entries only while the IP address moves from one MAC address to another.
 type ipClaim struct {
 	address *NetAddress
 	next    *ipClaim
@@ -76,19 +76,19 @@ type ipClaim struct {
 
 // Change is one change of the networks that weft-central declares, with their addresses.
 type Change struct {
-	// RemovedNetworks lose their settings and addresses before the rest of the change.
+	// RemovedNetworks are the networks to remove, with their addresses. Table.Change removes them first.
 	RemovedNetworks []Segment
-	// Networks declares networks, or changes their settings.
+	// Networks are new networks, and networks whose settings change.
 	Networks map[Segment]*Network
-	// Addresses are added after Removed is removed. The table keeps their slices IPs. It
-	// ignores entries older than the current declaration, and segments without a declared
-	// network.
+	// Addresses are added after the addresses in Removed are removed. Table.Change ignores an entry whose
+	// Generation is lower than that of the address in the table, or whose segment has no declared network. The
+	// table keeps the slices IPs of the entries.
 	Addresses []NetAddress
 	Removed   []RemovedNetAddress
 }
 
-// Change applies c to the declared networks. It returns the number of addresses that it refused
-// at MaxNetAddresses.
+// Change changes the declared networks as c says. It returns the number of addresses that it has not added
+// because the table has MaxNetAddresses.
 func (t *Table) Change(c *Change) (refused int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -101,10 +101,10 @@ func (t *Table) Change(c *Change) (refused int) {
 	return t.setNetAddresses(c.Addresses, c.Removed)
 }
 
-// setNetwork declares the network of a segment, or changes its settings. If n is nil,
-// setNetwork removes the network. After changed settings, TakeChanges names the
-// network, so that the affected translations are found. A new or removed network may
-// change every translation.
+// setNetwork declares the network of a segment, or changes its settings. If n is nil, it removes the
+// network. The next TakeChanges then returns the Ref of the network, and the caller revalidates the
+// megaflows that have read its settings. After a network has been added or removed, any megaflow may be
+// stale.
 func (t *Table) setNetwork(s Segment, n *Network) {
 	t.generation++
 	t.changes.add(RefOfNetwork(s))
@@ -131,8 +131,8 @@ func (t *Table) Network(s Segment) *Network {
 	return nil
 }
 
-// Place returns the location that weft-central has declared for a MAC address, or false if it
-// has declared none.
+// Place returns the location of a MAC address that weft-central has declared. The second result is false if
+// weft-central has not declared the address.
 func (t *Table) Place(s Segment, mac uint64) (Place, bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -182,15 +182,16 @@ func (t *Table) NetAddresses() int {
 	return t.netAddresses
 }
 
-// RefusedNetAddresses returns the number of addresses refused at MaxNetAddresses.
+// RefusedNetAddresses returns the number of addresses that Change has not added because the table had
+// MaxNetAddresses.
 func (t *Table) RefusedNetAddresses() uint64 {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.netRefused
 }
 
-// setNetAddresses removes and then sets addresses of declared networks, for Change. It returns
-// the number of addresses that exceed the limit.
+// setNetAddresses removes the addresses in "removed" from the declared networks, and then adds or changes
+// those in "list". It returns the number of addresses that it has not added because of the limit.
 func (t *Table) setNetAddresses(list []NetAddress, removed []RemovedNetAddress) (refused int) {
 	t.generation++
 	for i := range removed {
@@ -209,8 +210,8 @@ func (t *Table) setNetAddresses(list []NetAddress, removed []RemovedNetAddress) 
 	return refused
 }
 
-// setNetAddress sets one address of a declared network. It returns false if the limit refuses
-// the address.
+// setNetAddress adds or changes one address of a declared network. It returns false if the table is at its
+// limit and cannot add the address.
 func (t *Table) setNetAddress(n *NetAddress) bool {
 	net := t.nets[n.Segment]
 	if net == nil {
@@ -289,8 +290,8 @@ func (net *netTable) unclaim(ip netip.Addr, a *NetAddress) {
 	}
 }
 
-// forgetDeclared removes the learned addresses that the declaration list now has, because
-// declared addresses are never learned.
+// forgetDeclared removes learned addresses that are also in the declarations of "list". The table never
+// learns a declared address.
 func (t *Table) forgetDeclared(list []NetAddress) {
 	if len(list) == 0 || t.count == 0 && t.neighbours.len() == 0 {
 		return
@@ -317,9 +318,8 @@ func (t *Table) forgetDeclared(list []NetAddress) {
 	})
 }
 
-// declaredInNet looks l.MAC up in the declared networks. isDeclared is true if a network
-// has the address. elsewhere is true if the network declares it at another port or host
-// than l has.
+// declaredInNet looks l.MAC up in the declared networks. isDeclared is true if a network has the address.
+// elsewhere is true if the declared location is another port or host than the one in l.
 func (t *Table) declaredInNet(l *Learn) (isDeclared, elsewhere bool) {
 	a := t.netAddress(l.Segment, l.MAC)
 	if a == nil {

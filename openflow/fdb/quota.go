@@ -8,8 +8,9 @@ import (
 	"slices"
 )
 
-// Quotas of the MAC table. An attacker that invents addresses on one port must not
-// displace addresses of other ports, nor use much of control's time:
+// Quotas of the MAC table. An attacker that invents addresses on one port must not displace addresses
+// of other ports, and must not use much CPU time of the control process. A tunnel port may have
+// several remote VTEPs, which are called remotes here.
 //
 //   - A port has at most half of the table (PortLimit). At this limit a new address evicts
 //     one of the port's own addresses.
@@ -20,17 +21,17 @@ import (
 //     loses one.
 //   - A port, or one remote of a port, may add learnRate new addresses a second.
 const (
-	// macPorts is the number of ports that can have Guarantee addresses at once.
+	// macPorts is the number of ports that can have Guarantee addresses each at the same time.
 	macPorts = 1024
-	// learnBurst is the number of new addresses that a port, or one of its remotes, may add at
-	// once, learnRate the number per second. The table does not learn further addresses, so frames
-	// to them are flooded.
+	// learnBurst is the number of new addresses that a port may add at once, and learnRate the number per
+	// second. On a tunnel port, both apply to each remote VTEP. The table does not learn further addresses, so
+	// frames to them are flooded.
 	learnBurst = 8192
 	learnRate  = 2000
-	// remotesRate and learnRate multiplied are the rate of a whole port, over all its remotes.
+	// A port as a whole may add remotesRate*learnRate addresses a second, from all its remote VTEPs.
 	remotesRate = 4
-	// maxMACHolders limits the address lists of a port. Each remote has a list of its own until
-	// the limit. Further remotes, which a multicast group may bring, share one list.
+	// maxMACHolders limits the address lists of a port. Each remote VTEP has its own list until the port has
+	// this many lists. Further VTEPs share one list. A multicast group may bring that many VTEPs.
 	maxMACHolders = 256
 )
 
@@ -45,8 +46,8 @@ type macPort struct {
 	refused Refusals
 }
 
-// macHolder lists the addresses behind one remote, or behind a port without remotes,
-// least recently seen first.
+// macHolder is the list of the addresses behind one remote VTEP, or behind a port without remote VTEPs. The
+// least recently seen address is first.
 type macHolder struct {
 	remote         netip.Addr
 	port           *macPort
@@ -64,20 +65,22 @@ type Refusals struct {
 	Rate     uint64 // new addresses exceeded learnRate
 }
 
-// Share is a port's use of the table, for display.
+// Share says how many addresses a port has in the table, and how many the table has refused. It is for
+// display.
 type Share struct {
 	Port    uint32
 	Used    int
 	Refused Refusals
 }
 
-// Guarantee returns the number of addresses of a port that others cannot evict.
+// Guarantee returns the number of addresses that a port keeps even if other ports fill the table.
 func (t *Table) Guarantee() int { return t.limit / macPorts }
 
 // PortLimit returns the largest number of addresses of one port.
 func (t *Table) PortLimit() int { return max(t.limit/2, 1) }
 
-// Shares returns a Share for each existing port that has ever tried to add an address, sorted by port.
+// Shares returns a Share for each existing port from which the table has tried to learn an address. The list
+// is sorted by port.
 func (t *Table) Shares() []Share {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -100,8 +103,9 @@ func (t *Table) portOf(number uint32) *macPort {
 	return p
 }
 
-// holder returns the address list of a remote, or makes one. At maxMACHolders it replaces an
-// empty list, or returns the list that further remotes share.
+// holder returns the address list of a remote VTEP, and creates it if there is none. If the port has
+// maxMACHolders lists, holder replaces an empty one. If no list is empty, it returns the list that all
+// further VTEPs share.
 func (p *macPort) holder(remote netip.Addr) *macHolder {
 	if h := p.holders[remote]; h != nil {
 		return h
@@ -122,14 +126,14 @@ func (p *macPort) holder(remote netip.Addr) *macHolder {
 	return h
 }
 
-// learns takes a token for a new address from the rate of the remote and from that of its port.
-// It reports whether both allow the address.
+// learns takes one token from the rate limit of the remote VTEP and one from that of its port. It returns
+// false if a limit is exhausted, so that the new address must not be learned.
 func (h *macHolder) learns(p *macPort, nowNS uint64) bool {
 	return h.rate.take(nowNS) && p.rate.take(nowNS)
 }
 
-// heaviest returns the port's longest address list, whose oldest address is evicted. Of lists
-// of the same length, the lowest remote wins.
+// heaviest returns the port's longest address list. The eviction takes the oldest address of this list. Of
+// lists of the same length, heaviest returns the one whose remote VTEP has the lowest address.
 func (p *macPort) heaviest() (largest *macHolder) {
 	for _, h := range p.holders {
 		if largest == nil || h.count > largest.count || h.count == largest.count && h.remote.Less(largest.remote) {
@@ -139,8 +143,8 @@ func (p *macPort) heaviest() (largest *macHolder) {
 	return largest
 }
 
-// makeRoom evicts one address if the table or the bridge of segment s is full, or if the port "own" is
-// at its quota. It runs before a new address of the segment is added to that port.
+// makeRoom evicts one address if the table or the bridge of segment s is full, or if the port "own" is at
+// its quota. The caller then adds a new address of this segment to the port.
 func (t *Table) makeRoom(own *macPort, s Segment) {
 	b := t.bridgeOf(s)
 	switch {
@@ -159,8 +163,9 @@ func (t *Table) makeRoom(own *macPort, s Segment) {
 	}
 }
 
-// fullest returns the port with the most addresses in the bridge of segment s. Of ports with the same
-// number of addresses, it prefers the port "own", then the lowest number. own may be nil.
+// fullest returns the port with the most addresses in the bridge of segment s. Of several such ports, it
+// returns the port "own" if it is among them, otherwise the one with the lowest number. The argument may be
+// nil.
 func (t *Table) fullest(own *macPort, s Segment) *macPort {
 	most := own
 	for _, p := range t.ports {
@@ -171,7 +176,9 @@ func (t *Table) fullest(own *macPort, s Segment) *macPort {
 	return most
 }
 
-// exceeds reports whether port p loses an address rather than port o.
+// exceeds reports whether an eviction takes an address from port p rather than from port o. It takes it from
+// the port with more addresses. Of ports with equally many, it takes it from the port "own", then from the
+// one with the lower number.
 func (p *macPort) exceeds(o, own *macPort) bool {
 	return p.count > o.count || p.count == o.count && o != own && p.number < o.number
 }

@@ -2,9 +2,9 @@
 
 package fdb
 
-// Saved is a learned address that control saves for its next process. If Learn.IP is valid, it
-// is an IP address announced by Learn.MAC. Otherwise it is the MAC address with its port and
-// remote.
+// Saved is a learned address in the form in which the control process saves it across a restart. If Learn.IP
+// is valid, it is an IP address that the host with Learn.MAC has announced. Otherwise it is the MAC address
+// with its port and its remote VTEP.
 type Saved struct {
 	Learn  Learn
 	SeenNS uint64 // CLOCK_MONOTONIC
@@ -13,8 +13,9 @@ type Saved struct {
 	ContestedNS uint64
 }
 
-// Saved returns all learned addresses: first the MAC addresses by port and remote,
-// then the IP addresses by port, least recently seen first.
+// Saved returns all learned addresses, first the MAC addresses, then the IP addresses. The MAC addresses of
+// each port and remote VTEP, and the IP addresses of each port, are in the order in which they were last
+// seen, the oldest first.
 func (t *Table) Saved() []Saved {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -39,9 +40,9 @@ func (n *neighbour) saved() Saved {
 	return Saved{Learn{Valid: true, Segment: n.segment, VLAN: n.vlan, MAC: n.mac, Port: n.port, IP: n.ip}, n.seenNS, n.contestedNS}
 }
 
-// Restore adds the saved addresses that have not expired at nowNS, and returns their
-// number. It applies the limits of the table and of ports, but no rate. It skips
-// known addresses and those that another port has declared.
+// Restore adds those of the saved addresses that have not expired at nowNS, and returns their number. The
+// limits of the table and of its ports apply, but not the rate limits. Restore skips an address that the
+// table already has, or that is declared behind another port.
 func (t *Table) Restore(saved []Saved, nowNS uint64) (n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

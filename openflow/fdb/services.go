@@ -7,15 +7,13 @@ import (
 	"slices"
 )
 
-// ServiceMAC is the MAC address at which each host answers requests of its own guests (see
-// Services). It is locally administered, the same on all hosts, and never leaves a host.
+// ServiceMAC is the MAC address with which each host answers requests of its own guests (see
+// Services). It is locally administered and the same on all hosts. No frame with this address leaves a host.
 const ServiceMAC = 0x025765667400
 
-// Services has the requests that a host answers the guests of a declared network itself. It is
-// immutable.
+// Services says which requests of a declared network's guests the host answers itself. It is immutable.
 type Services struct {
-	// Addresses are the IP addresses for which ARP and neighbour discovery are answered with
-	// ServiceMAC.
+	// The host answers ARP and neighbour discovery for these IP addresses with ServiceMAC.
 	Addresses []netip.Addr
 	DHCPv4    bool
 	DHCPv6    bool

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fdb is the forwarding database of the switch: the MAC and IP addresses that the
-// action normal has learned, that ports have declared, and that weft-central has declared for
-// networks. Addresses are 48-bit numbers; ports are numbers of the data path.
+// Package fdb is the forwarding database of the switch. It has the MAC and IP addresses that the action
+// normal has learned from frames, that the operator has bound to ports, and that weft-central has
+// declared. weft-central is the service that configures networks and ports on many hosts. MAC
+// addresses are numbers of 48 bits. A port's number is the one that the data path uses.
 //
 //	table.go       looks addresses up, learns and expires them
 //	segment.go     the segments (a bridge and a VNI) that separate addresses
 //	neighbours.go  IP addresses that hosts have announced for their MAC addresses
 //	declared.go    addresses that the operator has bound to ports
 //	netaddress.go  addresses of weft-central's networks
-//	services.go    what a host answers the guests of these networks itself
+//	services.go    the requests of these networks' guests that the host answers itself
 //	groups.go      the sets of weft-central's groups that these addresses belong to
-//	quota.go       quotas of ports and remotes
+//	quota.go       quotas of ports and of remote VTEPs
 //	bounds.go      limit, maximum age and counters of each bridge
 //	move.go        rules for an address that moves to another port
-//	changes.go     the addresses that have changed, for the translations that depend on them
+//	changes.go     the addresses that have changed, which make translations of flows stale
 //	question.go    addresses that the switch asks weft-central for
-//	save.go        saves learned addresses for the next control process
+//	save.go        saves learned addresses across a restart of the control process
 package fdb
 
 import (
@@ -25,8 +26,8 @@ import (
 	"time"
 )
 
-// Table is the table of addresses. Each exported method takes mu; no other lock is taken
-// under it. The unexported methods run under mu.
+// Table is the table of MAC and IP addresses. Each exported method locks mu, and takes no other lock while
+// it holds mu. The caller of an unexported method holds mu.
 type Table struct {
 	mu    sync.RWMutex
 	limit int
@@ -44,14 +45,14 @@ type Table struct {
 	generation uint64
 	changes    *Changes // addresses changed since the last TakeChanges
 
-	// The networks that weft-central declares, and their addresses; see netaddress.go.
+	// The networks that weft-central declares, and their addresses.
 	nets         map[Segment]*netTable
 	netAddresses int
 	netLimit     int // MaxNetAddresses, except in tests
 	netRefused   uint64
 }
 
-// Learn is an address that the action normal learns from a frame.
+// Learn is a MAC address, and perhaps an IP address, that the action normal learns from a frame.
 type Learn struct {
 	Valid   bool
 	Segment Segment
@@ -60,21 +61,21 @@ type Learn struct {
 	MAC     uint64 // 48 bits
 	// Tunnel is true if Port is a tunnel, so that MAC is behind another hypervisor.
 	Tunnel bool
-	// Announced is true if the frame is a broadcast or multicast. All hosts learn the location of
-	// MAC from such a frame.
+	// Announced is true if the frame is a broadcast or multicast. Such a frame reaches all hosts, so they learn
+	// where the MAC address is.
 	Announced bool
 	// IP is the address that ARP or neighbour discovery announces for MAC.
 	IP netip.Addr
-	// Remote is the frame's source address in the underlay, if Port is a tunnel with several
-	// remotes.
+	// Remote is the outer source address of a frame from a tunnel with several remote VTEPs; otherwise it is
+	// invalid.
 	Remote netip.Addr
 }
 
 // macKey has a VLAN ID in its upper 16 bits and a MAC address in its lower 48 bits.
 type macKey uint64
 
-// macPlace is the location of an address: a port, and its remote if the port has
-// several.
+// macPlace is the location of a MAC address: a port, and on a tunnel with several remote VTEPs the address
+// of the VTEP.
 type macPlace struct {
 	port   uint32
 	remote netip.Addr // Learn.Remote
@@ -96,8 +97,8 @@ type macEntry struct {
 const (
 	// DefaultAge is the time after which an unused address expires.
 	DefaultAge = 300 * time.Second
-	// DefaultLimit is the largest number of addresses in a table. Beyond it, a new
-	// address evicts one from the port with the most addresses.
+	// DefaultLimit is the largest number of addresses in a table. If the table is full, a new address evicts
+	// one from the port with the most addresses.
 	DefaultLimit = 65536
 )
 
@@ -125,10 +126,11 @@ func taggedKey(k macKey) int {
 
 func keyOf(vlan uint16, mac uint64) macKey { return macKey(uint64(vlan)<<48 | mac&(1<<48-1)) }
 
-// Locate returns the port that has declared the address. Otherwise it returns the port
-// behind which the address was learned, in the frame's segment or without a VNI. A frame of a
-// port without a VNI sees all segments; the first segment that learned the address wins, so
-// that a later one cannot divert the traffic. Locate ignores ages.
+// Locate returns the port with a MAC address. A port to which the operator has bound the address wins.
+// Otherwise Locate returns the port behind which the address was learned in segment s or on a port without a
+// VNI. For a frame of a port without a VNI, it searches all segments of the bridge; the segment that learned
+// the address first wins, so that another one cannot divert the traffic. Locate does not check whether the
+// address has expired.
 func (t *Table) Locate(s Segment, vlan uint16, mac uint64) (port uint32, ok bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -168,9 +170,9 @@ func (l *Learn) place() macPlace { return macPlace{l.Port, l.Remote} }
 // hasPlace reports whether entry e has the segment, port and remote of l.
 func (e *macEntry) hasPlace(l *Learn) bool { return e.segment == l.Segment && e.macPlace == l.place() }
 
-// Moved reports whether the table has the MAC address l.MAC behind another port or remote.
-// Control must then learn from the very next frame instead of its periodic reading of the
-// counters.
+// Moved reports whether the table has the MAC address l.MAC behind another port or another remote VTEP. If
+// so, the control process must learn from the next frame, and not wait until it reads the flow counters
+// again.
 func (t *Table) Moved(l *Learn) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -184,8 +186,8 @@ func (t *Table) Moved(l *Learn) bool {
 	return e != nil && !e.hasPlace(l)
 }
 
-// Announced reports whether the MAC address has sent a broadcast or multicast frame from
-// behind the port.
+// Announced reports whether a broadcast or multicast frame with this source MAC address has arrived from the
+// port.
 func (t *Table) Announced(s Segment, vlan uint16, mac uint64, port uint32) bool {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -193,8 +195,8 @@ func (t *Table) Announced(s Segment, vlan uint16, mac uint64, port uint32) bool 
 	return e != nil && e.port == port && e.announced
 }
 
-// VTEP returns the remote (the underlay address of a VTEP) behind which the MAC address was
-// learned. It returns an invalid address if the remote is unknown.
+// VTEP returns the underlay address of the remote VTEP behind which the MAC address was learned. It returns
+// an invalid address if there is none.
 func (t *Table) VTEP(s Segment, vlan uint16, mac uint64) netip.Addr {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -204,10 +206,10 @@ func (t *Table) VTEP(s Segment, vlan uint16, mac uint64) netip.Addr {
 	return netip.Addr{}
 }
 
-// Learn records that the address was seen at nowNS (CLOCK_MONOTONIC). It reports
-// whether forwarding changes. It does nothing if l.Valid is false, if the address is
-// in a declared network, or if a newer entry has another port or remote. The rules of
-// moves and quotas may refuse the address; the port's counters count refusals.
+// Learn records that a frame from the address in l arrived at nowNS (CLOCK_MONOTONIC). It reports whether
+// frames may now be forwarded differently. It learns nothing if l.Valid is false, if the MAC address is in a
+// declared network, or if a newer frame came from another location. It also learns nothing if the rules for
+// moves or the quotas forbid it. The port's counters of refusals then count the address.
 func (t *Table) Learn(l Learn, nowNS uint64) (changed bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -271,9 +273,9 @@ func (t *Table) Learn(l Learn, nowNS uint64) (changed bool) {
 	return changed
 }
 
-// refuses returns the counter of the refusal if the table may not learn the address in
-// l, otherwise nil. e is the existing entry of the address, or the entry in another
-// segment that the new entry would displace. For a new address e is nil.
+// refuses returns nil if the table may learn the address in l. Otherwise it returns the counter of refusals
+// that the caller increments. The argument e is the entry that the table would change: the entry of the
+// address in the same segment, or one in another segment that cannot remain. It is nil for a new address.
 func (t *Table) refuses(p *macPort, e *macEntry, l *Learn, nowNS uint64) *uint64 {
 	switch {
 	case t.declaredElsewhere(l):
@@ -290,7 +292,7 @@ func (t *Table) refuses(p *macPort, e *macEntry, l *Learn, nowNS uint64) *uint64
 	return nil
 }
 
-// learnIP learns the IP address of an ARP or neighbour discovery announcement.
+// learnIP learns the IP address that a host announces in ARP or neighbour discovery.
 func (t *Table) learnIP(p *macPort, l *Learn, nowNS uint64) (changed bool) {
 	if !l.IP.IsValid() {
 		return false
@@ -311,8 +313,8 @@ func (t *Table) learnIP(p *macPort, l *Learn, nowNS uint64) (changed bool) {
 	return t.neighbours.learn(key, l.Port, l.MAC, nowNS, t.age(l.Segment))
 }
 
-// displaced returns an entry of the address in another segment that cannot exist beside
-// an entry in segment s, or nil. A port without a VNI belongs to all segments.
+// displaced returns an entry of the same address that must be removed when the address is learned in segment
+// s, or nil. An entry of a port without a VNI and one of a VNI cannot both exist in a bridge.
 func (t *Table) displaced(s Segment, key macKey) *macEntry {
 	for e := t.entries[key]; e != nil; e = e.next {
 		if e.segment != s && t.overlap(e.segment, s) {
@@ -322,8 +324,8 @@ func (t *Table) displaced(s Segment, key macKey) *macEntry {
 	return nil
 }
 
-// enterSegment moves the address entry e (nil: none) to segment l.Segment. It removes
-// the entries of the same address that cannot exist beside it.
+// enterSegment moves entry e to segment l.Segment, or does not if e is nil. It removes the other entries of
+// the address that cannot exist together with an entry in this segment.
 func (t *Table) enterSegment(e *macEntry, l *Learn) (changed bool) {
 	key := keyOf(l.VLAN, l.MAC)
 	for o := t.entries[key]; o != nil; {
@@ -401,9 +403,10 @@ func (t *Table) Forget(port uint32) {
 	delete(t.ports, port)
 }
 
-// Neighbour returns the MAC address that a host has announced for ip. It considers
-// announcements in the frame's segment and without a VNI, or in all segments for a port
-// without a VNI. If they name different MAC addresses, ok is false.
+// Neighbour returns the MAC address that a host has announced for the IP address. It takes announcements
+// from segment s and from ports without a VNI. If s is the segment of the ports without a VNI, it takes
+// announcements from all segments of the bridge. If two announcements name different MAC addresses, ok is
+// false.
 func (t *Table) Neighbour(s Segment, vlan uint16, ip netip.Addr) (mac uint64, ok bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -457,14 +460,15 @@ type Entry struct {
 	MAC     uint64
 	Port    uint32
 	SeenNS  uint64 // CLOCK_MONOTONIC
-	// Remote is the remote of a tunnel with several remotes, or the host of a declared
-	// address; otherwise invalid.
+	// Remote is the remote VTEP of a tunnel with several VTEPs. For an address that weft-central has declared,
+	// it is the address of the host. Otherwise it is invalid.
 	Remote   netip.Addr
 	Declared bool
 }
 
-// Entries returns the learned addresses by port and remote, least recently seen first, and then
-// the declared addresses. A declared address behind another host has port 0.
+// Entries returns all addresses. The learned addresses come first; those of each port and remote VTEP are in
+// the order in which they were last seen, the oldest first. The declared addresses follow. A declared
+// address behind another host has port 0.
 func (t *Table) Entries() []Entry {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
