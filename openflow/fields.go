@@ -147,7 +147,7 @@ type field struct {
 	legacySet uint16
 }
 
-// headerName is the name of a NXM or OXM header and its field number on the wire.
+// headerName is the name of an NXM or OXM header and its field number on the wire.
 type headerName struct {
 	name   string
 	number uint8

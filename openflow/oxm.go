@@ -13,7 +13,7 @@ import (
 // value, and the length of the body in bytes (8 bits). The table of fields has the names and numbers of the
 // headers (field.oxm).
 
-// Classes of headers, each with the prefix of the names of its fields.
+// Classes of NXM and OXM headers, and the prefixes of the names of their fields.
 const (
 	classNXM0         = 0x0000 // NXM_OF_
 	classNXM1         = 0x0001 // NXM_NX_
@@ -23,14 +23,14 @@ const (
 	classExperimenter = 0xffff
 )
 
-// onfVendor is the experimenter of the Open Networking Foundation.
+// onfVendor is the experimenter number of the Open Networking Foundation.
 const onfVendor = 0x4f4e4600
 
 // onfTCPFlags is the number of tcp_flags among ONF's fields, which OpenFlow 1.3 and
 // 1.4 use.
 const onfTCPFlags = 42
 
-// nshVendor is the experimenter of the headers whose names begin with prefixNSH.
+// nshVendor is the experimenter number in the headers of the fields whose names begin with prefixNSH.
 const (
 	nshVendor = 0x005ad650
 	prefixNSH = "NXOXM_NSH_"
@@ -42,9 +42,9 @@ const (
 	numberTLV   = 40  // NXM_NX_TUN_METADATA0
 )
 
-// oxmHeader is a header without its mask bit. "length" is the number of bytes of a body without a mask.
-// "vendor" is the experimenter of a header of class classExperimenter. On the wire it takes 4 bytes behind
-// the header, which "length" does not count.
+// oxmHeader is an NXM or OXM header without its mask bit. "length" is the length in bytes of the value. If
+// the class is classExperimenter, "vendor" is the number of the experimenter. On the wire, this number
+// follows the header in 4 bytes, which "length" does not count.
 type oxmHeader struct {
 	class  uint16
 	number uint8
@@ -52,8 +52,8 @@ type oxmHeader struct {
 	vendor uint32
 }
 
-// oxmHeaders has the headers of one field. nxm is the header in OpenFlow 1.0 and in Nicira's actions, oxm the
-// header in later versions.
+// oxmHeaders has the two headers of a field. OpenFlow 1.0 and Nicira's actions use nxm, later versions of
+// OpenFlow use oxm.
 type oxmHeaders struct{ nxm, oxm oxmHeader }
 
 var headersOf, fieldOfHeader = indexHeaders()
@@ -81,7 +81,7 @@ func indexHeaders() (headers [fieldCount]oxmHeaders, back map[oxmHeader]FieldID)
 	return headers, back
 }
 
-// classOf returns the class of a header by the prefix of its name.
+// classOf returns the class of the header whose field has this name. The prefix of the name decides.
 func classOf(name string) uint16 {
 	for _, c := range []struct {
 		prefix string
@@ -133,8 +133,8 @@ func AppendValue(b []byte, v Value128, valueBytes uint8) []byte {
 	return b
 }
 
-// oxmEntry is one decoded field with its value. If the field has no mask on the wire, all bits of "mask" are
-// set, up to the field's length in bytes.
+// oxmEntry is one decoded field of a match with its value and mask. If the field has no mask on the wire,
+// all bits of "mask" are set, up to the field's length in bytes.
 type oxmEntry struct {
 	id      FieldID // FNone: a field that Weft does not support
 	masked  bool
@@ -142,12 +142,13 @@ type oxmEntry struct {
 	header  oxmHeader
 	badLen  bool // the encoded length differs from the field's length
 	zero    bool // all bits of the value are 0
-	// bytes has the body of a field tun_metadata: the value, and behind it the mask if there is one.
+	// For a field tun_metadata, bytes has the value and, if there is one, the mask after it.
 	bytes []byte
 }
 
-// readHeader reads a field header at the start of b. bodyBytes is the length of the field's body, with the
-// mask. restBytes are the bytes of b behind the header and its experimenter. ok is false if b is too short.
+// readHeader reads an NXM or OXM header at the start of b, with the experimenter number if it has one.
+// bodyBytes is the length of the value and the mask that follow. restBytes is the rest of b. ok is false if
+// b is too short.
 func readHeader(b []byte) (h oxmHeader, masked bool, bodyBytes int, restBytes []byte, ok bool) {
 	if len(b) < 4 {
 		return h, false, 0, nil, false
@@ -168,8 +169,8 @@ func readHeader(b []byte) (h oxmHeader, masked bool, bodyBytes int, restBytes []
 	return h, masked, bodyBytes, restBytes, true
 }
 
-// fieldOf returns the field that a header names, and whether the header has the field's length. It returns
-// FNone for a field that Weft does not support.
+// fieldOf returns the field of a header, or FNone if Weft does not support the field. rightLength is true if
+// the length in the header is the field's length.
 func fieldOf(h oxmHeader) (id FieldID, rightLength bool) {
 	if n := h.number - numberTLV; h.class == classNXM1 && n < TLVFields {
 		return FTunMetadata + FieldID(n), h.length <= maxTLVLen
@@ -185,8 +186,8 @@ func fieldOf(h oxmHeader) (id FieldID, rightLength bool) {
 	return FNone, true
 }
 
-// readEntry reads one header with its body. ok is false if b is shorter than the
-// header says.
+// readEntry reads one field with its header, value and mask. ok is false if b is shorter than the header
+// says.
 func readEntry(b []byte) (e oxmEntry, rest []byte, ok bool) {
 	h, masked, length, rest, ok := readHeader(b)
 	if !ok || len(rest) < length {
@@ -214,7 +215,7 @@ func readEntry(b []byte) (e oxmEntry, rest []byte, ok bool) {
 	return e, rest, true
 }
 
-// ValueOf returns the number that b holds in network order, of at most 16 bytes.
+// ValueOf returns the number in b, which is in network order and has at most 16 bytes.
 func ValueOf(b []byte) (v Value128) {
 	for _, c := range b {
 		v = v.Shl(8)
@@ -259,7 +260,7 @@ func SetHeaders(v Version) []byte {
 	return b
 }
 
-// featureFields returns the fields with a header of their own in version v.
+// featureFields returns the fields of which version v has a header.
 func featureFields(v Version) []FieldID {
 	var ids []FieldID
 	seen := map[oxmHeader]bool{{}: true}

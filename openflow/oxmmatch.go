@@ -48,8 +48,8 @@ func appendInPort(b []byte, number uint32, v Version) []byte {
 	return AppendValue(FInPortOXM.header(v).append(b, false), Value64(uint64(WirePort(number))), 4)
 }
 
-// appendField appends the field "id" if the mask "unwritten" has bits of the field, and clears these bits in
-// it.
+// appendField appends the field "id" if "unwritten" has bits of it. "unwritten" has the mask bits that are
+// not yet encoded; appendField clears the field's bits in it.
 func appendField(b []byte, m *Match, unwritten *Flow, id FieldID, v Version) []byte {
 	f, s := &fields[id], WholeField(id)
 	if unwritten[f.word] == 0 && (f.bits <= 64 || unwritten[f.word+1] == 0) {
@@ -114,8 +114,8 @@ func appendTOS(b []byte, m *Match, v Version) []byte {
 	return append(headersOf[FIPDSCP].oxm.append(b, false), byte(tos>>2))
 }
 
-// DecodeMatch decodes the fields of a match that AppendMatch or a controller has encoded. Fields may be NXM
-// or OXM in any version. Errors are *CodedError.
+// DecodeMatch decodes the fields of a match from a controller. In any version, fields may have NXM or OXM
+// headers. Errors are *CodedError.
 func DecodeMatch(b []byte, tlvs *TLVMap) (m Match, err error) { return decodeMatch(b, tlvs, false) }
 
 // DecodeMetadata decodes the match of a packet-out, whose fields are not in the frame's bytes, such as
@@ -154,8 +154,8 @@ func decodeMatch(b []byte, tlvs *TLVMap, metadata bool) (m Match, err error) {
 	return m, nil
 }
 
-// check returns an error if the field is unknown, is in the match twice, lacks its
-// prerequisite or has a wrong value or mask.
+// check returns an error if the field is not valid in the match: it is unknown, repeated, without its
+// prerequisite, or has a wrong value or mask.
 func (e *oxmEntry) check(m *Match, present *[fieldCount]bool) error {
 	f := &fields[e.id]
 	fail := func(code ErrorCode, problem string) error {
@@ -212,8 +212,8 @@ func (e *oxmEntry) set(m *Match) {
 	setField(m, e.id, v, mask)
 }
 
-// InPortOf returns the in_port of a packet-out's match. It returns PortController if the match has none
-// (OpenFlow 1.5, 7.3.6).
+// InPortOf returns the in_port that the match of a packet-out has. If the match has none, it returns
+// PortController (OpenFlow 1.5, 7.3.6).
 func InPortOf(m *Match) uint32 {
 	if m.Mask.Key().InPort() == 0 {
 		return PortController
@@ -221,5 +221,5 @@ func InPortOf(m *Match) uint32 {
 	return m.Value.Key().InPort()
 }
 
-// SetInPort makes the match m require that frames come from the port with this OpenFlow number.
+// SetInPort makes the match m require that a frame has come from this port, given by its OpenFlow number.
 func SetInPort(m *Match, number uint32) { setField(m, FInPort, Value64(uint64(number)), Ones(32)) }

@@ -9,15 +9,15 @@ import (
 	"unique"
 )
 
-// PackedMatch is a Match in less memory, for the flow tables. It stores only the words in which the mask is
-// not 0, and matches with equal masks share the mask. Equal matches are equal by ==. The zero PackedMatch
-// matches everything.
+// PackedMatch is a Match in a form that takes less memory. It has only those words of the value whose mask
+// is not 0, and all matches with the same mask share it. Two PackedMatches are equal by == if the matches
+// are equal. The zero PackedMatch matches every frame.
 type PackedMatch struct {
 	mask   unique.Handle[Flow] // zero: matches everything
 	values string              // the value's words for the non-zero mask words, little endian
 }
 
-// Pack returns m as a PackedMatch. Bits of m.Value outside of the mask are lost.
+// Pack returns m as a PackedMatch. It drops bits of m.Value that are not in the mask.
 func (m *Match) Pack() PackedMatch {
 	if m.Mask == (Flow{}) {
 		return PackedMatch{}
@@ -48,11 +48,11 @@ func (p PackedMatch) Unpack() (m Match) {
 	return m
 }
 
-// Mask returns a handle of the match's mask. It is the zero handle if p matches everything. Equal masks have
-// equal handles.
+// Mask returns a handle of the match's mask. Equal masks have equal handles. If p matches every frame, the
+// handle is zero.
 func (p PackedMatch) Mask() unique.Handle[Flow] { return p.mask }
 
-// Word returns the value's word at the n-th word of the mask that is not 0, from n = 0.
+// Word returns a word of the match's value. n counts only the words in which the mask is not 0, from 0 on.
 func (p PackedMatch) Word(n int) uint64 {
 	b := p.values[8*n : 8*n+8]
 	return uint64(b[0]) | uint64(b[1])<<8 | uint64(b[2])<<16 | uint64(b[3])<<24 |
@@ -65,19 +65,19 @@ func (p PackedMatch) Within(o *Match) bool {
 	return m.Within(o)
 }
 
-// Format returns the text of the match in ovs-ofctl's words, see FormatMatch. names may be nil.
+// Format returns the text of the match as FormatMatch does. names may be nil.
 func (p PackedMatch) Format(names Names) string {
 	m := p.Unpack()
 	return FormatMatch(&m, names)
 }
 
-// Compare orders matches by value, then by mask.
+// Compare compares two matches by value, and then by mask, for sorting.
 func (p PackedMatch) Compare(o PackedMatch) int {
 	a, b := p.Unpack(), o.Unpack()
 	return cmp.Or(slices.Compare(a.Value[:], b.Value[:]), slices.Compare(a.Mask[:], b.Mask[:]))
 }
 
-// Covers reports whether f matches.
+// Covers reports whether the match matches f.
 func (p PackedMatch) Covers(f *Flow) bool {
 	m := p.Unpack()
 	return m.Covers(f)

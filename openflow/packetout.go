@@ -10,10 +10,11 @@ import (
 	"weft/packet"
 )
 
-// PacketOut is a frame that the operator sends with the verb packet-out, and the actions to execute on it.
+// PacketOut is a frame that an operator sends with the command "packet-out", with the actions to execute on
+// it.
 type PacketOut struct {
-	// Flow holds the fields that are not in the frame: in_port, tunnel fields,
-	// metadata and registers.
+	// Flow has the fields that are not part of the frame's bytes: in_port, tunnel fields, metadata and
+	// registers.
 	Flow    Flow
 	Frame   []byte
 	Actions []Action
@@ -60,7 +61,7 @@ func ParsePacketOut(text string, names Names) (PacketOut, error) {
 	return po, nil
 }
 
-// word parses one word before the actions of a packet-out.
+// word parses one setting before the actions of a packet-out, such as in_port.
 func (po *PacketOut) word(t token, match *Match, names Names) error {
 	if t.key == "packet" {
 		frame, err := hex.DecodeString(t.value)

@@ -163,7 +163,7 @@ func quotedEnd(s string, pos int) int {
 	return len(s)
 }
 
-// parseMode says which command a flow's text is for, and so which words the text may have.
+// parseMode says for which command a flow's text is, because commands allow different words.
 type parseMode struct {
 	command Command
 	filter  bool // of dump-flows and del-flows: the text may have out_port and out_group, but no actions
@@ -182,8 +182,8 @@ func ParseFlowMod(text string, command Command, names Names) (FlowMod, error) {
 	return p.parse(text)
 }
 
-// parsers has unused parsers, of 2 KiB each. They are reused because control, when it starts, may parse a
-// million saved flows.
+// parsers has unused parsers, of 2 KiB each, for reuse. The control process may have to parse a million
+// saved flows when it starts.
 var parsers = sync.Pool{New: func() any { return new(flowParser) }}
 
 // ParseFilter parses the argument of dump-flows: "", or a match that may also have table, cookie/mask,
@@ -268,7 +268,7 @@ func (p *flowParser) line(text string, command Command) (FlowMod, error) {
 	return p.parse(text)
 }
 
-// flowParser parses the text of one flow. Pool "parsers" keeps it for the next one.
+// flowParser parses the text of one flow. The pool "parsers" keeps it for another flow afterwards.
 type flowParser struct {
 	names Names
 	mode  parseMode
@@ -276,7 +276,8 @@ type flowParser struct {
 	match Match // the match so far, which finish packs into mod
 	lists actionLists
 	inner actionParser
-	// shared has the tokens whose fields are in words that IP addresses and an NSH share, see separateShared.
+	// shared has the fields of the text whose value is in words that IP addresses and an NSH share (see
+	// separateShared).
 	shared []sharedWord
 }
 
@@ -287,8 +288,8 @@ type actionLists map[string][]Action
 // maxActionLists limits the shared lists of actions of a file. Further lists are not shared.
 const maxActionLists = 1024
 
-// keep adds a parsed list of actions to the shared lists if it has only outputs. Whether other actions are
-// valid may depend on the match.
+// keep stores a parsed list of actions, so that later flows with the same text share it. It stores only
+// lists of outputs, because other actions may be valid only with the present flow's match.
 func (l actionLists) keep(text string, list []Action) {
 	if l == nil || len(l) >= maxActionLists {
 		return
@@ -323,7 +324,7 @@ func (p *flowParser) parse(text string) (FlowMod, error) {
 }
 
 // cutActions splits a flow's text into match and actions. Like ovs-ofctl, it ends the match at the first
-// "action", even inside a longer word, and begins the actions behind the next "=".
+// "action", even if this is part of a longer word. The actions begin after the next "=".
 func cutActions(text string) (match, actions string, found bool, err error) {
 	const word = "action"
 	for at := 0; at < len(text); at++ {
@@ -386,7 +387,7 @@ func (p *flowParser) finish(actions string, hasActions bool) (FlowMod, error) {
 	return *mod, nil
 }
 
-// word parses one token before the actions.
+// word parses one word of the text before the actions: a setting, a flag, a protocol or a field.
 func (p *flowParser) word(t token) error {
 	for i := range shorthands {
 		if s := &shorthands[i]; s.name == t.key {
@@ -435,8 +436,8 @@ func (p *flowParser) keyValue(t token) error {
 	return set(p, t)
 }
 
-// setting returns the function that parses a setting such as priority. It returns nil if the command of the
-// text has no setting with this name.
+// setting returns the function that parses the setting with this name, such as priority. It returns nil if
+// there is no such setting, or if the command does not allow it.
 func (p *flowParser) setting(key string) func(*flowParser, token) error {
 	switch key {
 	case "table":
@@ -536,8 +537,8 @@ func parseSigned(s string) (uint64, bool) {
 	return v, ok
 }
 
-// location is a range of bits of a Flow, which several fields may share. A match on these bits must meet one
-// of the prerequisites in anyOf.
+// location is a range of bits in a Flow. Several fields may use the same bits, such as the ports of TCP and
+// UDP. A match on these bits is valid if it meets one of the prerequisites in anyOf.
 type location struct {
 	field FieldID // the field that messages name
 	word  int
@@ -570,8 +571,8 @@ var locations = []location{
 }
 
 // normalize removes from the match the fields whose prerequisites are missing. "notes" has a line for each
-// removed field, for FlowMod.Notes. normalize goes through the fields in the order of "locations", because a
-// removed field may be the prerequisite of a later one.
+// removed field; it becomes FlowMod.Notes. A removed field may be the prerequisite of another one, which
+// follows in "locations" and is then removed, too.
 func normalize(m *Match) (notes []string, err error) {
 	for i := range locations {
 		l := &locations[i]
@@ -595,8 +596,8 @@ func normalize(m *Match) (notes []string, err error) {
 	return notes, checkCT(m)
 }
 
-// note appends the remark that a match ignores the location's field, unless it is the last of "notes"
-// already. A field of 128 bits has two locations.
+// note adds a line to "notes": the match ignores the field. It adds no second line for a field of 128 bits,
+// which has two entries in "locations".
 func (l *location) note(notes []string) []string {
 	var needs []string
 	for _, p := range l.anyOf {

@@ -24,7 +24,9 @@ func ParseActions(text string, names Names) ([]Action, error) {
 	return a.whole(text)
 }
 
-// whole parses the complete list of a flow's actions, and applies the rules about the list as a whole.
+// whole parses the complete actions of a flow. It also checks the two rules that need the complete list.
+// Beside conjunction, only note is allowed. An action such as mod_nw_src on a field that the match does not
+// guarantee is allowed only beside actions of OpenFlow 1.0.
 func (p *actionParser) whole(text string) ([]Action, error) {
 	list, err := p.parse(text)
 	if other := checkConjunctions(list); err == nil && other != "" {
@@ -36,7 +38,8 @@ func (p *actionParser) whole(text string) ([]Action, error) {
 	return list, err
 }
 
-// actionParser parses one list of actions. Nested lists have parsers of their own.
+// actionParser parses one list of actions. It parses a nested list, such as that of clone, with a new
+// actionParser.
 type actionParser struct {
 	names Names
 	check actionChecker
@@ -168,7 +171,7 @@ func (p *actionParser) output(t token) (Action, error) {
 	return Action{Kind: ActOutputReg, Src: src}, nil
 }
 
-// subfield parses a sub-field that an action reads or writes.
+// subfield parses the sub-field that an action names, such as reg0[0..15].
 func (p *actionParser) subfield(text string) (Subfield, error) {
 	name, _, _ := strings.Cut(text, "[")
 	id, ok := fieldNames[name]
@@ -185,7 +188,7 @@ func (p *actionParser) subfield(text string) (Subfield, error) {
 	return s, nil
 }
 
-// parseSubfield parses a sub-field of any field but tun_metadata, which would need the TLV map.
+// parseSubfield parses a sub-field. It does not accept the fields tun_metadata, because they need a TLV map.
 func parseSubfield(text string) (Subfield, bool) { return parseSubfieldOf(text, nil) }
 
 // parseSubfieldOf parses field, field[], field[bit] or field[from..to].
@@ -376,7 +379,8 @@ func (p *actionParser) modVLANPCP(t token) (Action, error) {
 	return Action{Kind: ActModVLANPCP, Value: Value64(v)}, nil
 }
 
-// ethernetThere matches an Ethernet address with other text behind it, which ovs-ofctl ignores.
+// ethernetThere matches an Ethernet address that is followed by other text. ovs-ofctl ignores the other
+// text.
 var ethernetThere = regexp.MustCompile(`^((?:0*[0-9a-fA-F]{1,2}:){5}0*[0-9a-fA-F]{1,2})[^0-9a-fA-F]`)
 
 // leadingEthernet returns the Ethernet address at the start of text. It returns all of

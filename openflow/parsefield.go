@@ -168,8 +168,8 @@ func tooLargeVLAN(id FieldID, v uint64) bool {
 	return id == FDLVLAN && v > flowtable.VLANID && v != dlVLANNone || id == FVLANVID && v > flowtable.VLANPresent|flowtable.VLANID
 }
 
-// parseScalar parses a value or a mask of the field f. Errors quote the text "quoted", which is the field's
-// complete argument.
+// parseScalar parses the text of one value or one mask of the field f. Errors quote "quoted", which is the
+// text of the value and the mask.
 func parseScalar(f *field, text, quoted string) (Value128, error) {
 	switch f.format {
 	case asEthernet:
@@ -210,7 +210,7 @@ func maskHint(f *field) string {
 	return ""
 }
 
-// AddrValue returns the number of 32 or 128 bits that an IP address is in network order.
+// AddrValue returns an IP address as a number: of 32 bits for IPv4, of 128 bits for IPv6.
 func AddrValue(a netip.Addr) Value128 {
 	if a.Is4() {
 		b := a.As4()
@@ -223,7 +223,8 @@ func AddrValue(a netip.Addr) Value128 {
 	return v
 }
 
-// ValueAddr returns the IPv4 address that is the number v if width is 32, otherwise the IPv6 address.
+// ValueAddr returns the IP address with the number v. It is an IPv4 address if width is 32, otherwise an
+// IPv6 address.
 func ValueAddr(v Value128, width uint) netip.Addr {
 	if width == 32 {
 		return netip.AddrFrom4([4]byte{byte(v[1] >> 24), byte(v[1] >> 16), byte(v[1] >> 8), byte(v[1])})

@@ -175,7 +175,7 @@ func (p *groupParser) groupType(word string) bool {
 	return false
 }
 
-// bucket parses the text behind one "bucket=". Words that are no settings of a bucket are its actions.
+// bucket parses the text after "bucket=". It takes each word that is no setting of a bucket as an action.
 func (p *groupParser) bucket(text string) error {
 	g := &p.mod.Group
 	b := Bucket{ID: uint32(len(g.Buckets)), WatchPort: PortNone, WatchGroup: GroupAny}
@@ -237,7 +237,8 @@ func (p *groupParser) setting(b *Bucket, t token) (known bool, err error) {
 	return false, nil
 }
 
-// check returns an error if the buckets violate the rules of the group's type, or if two have one number.
+// check returns an error if the group's type does not allow its buckets, or if two buckets have the same
+// number.
 func (g *Group) check() error {
 	seen := make(map[uint32]bool)
 	for i := range g.Buckets {

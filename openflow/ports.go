@@ -2,8 +2,9 @@
 
 package openflow
 
-// Names has the names of a bridge's ports, which flow text may use for numbers. A nil Names has none. If the
-// value also has the method TLVs, as WithTLVs makes it, the text may have fields tun_metadata.
+// Names translates between the names and the OpenFlow numbers of a bridge's ports, for parsers and
+// formatters of flows. A nil Names knows no port. If the value also has a method TLVs, like the result of
+// WithTLVs, texts may have the fields tun_metadata.
 type Names interface {
 	// PortByName returns the OpenFlow number of the port with this name. ok is false if there is none.
 	PortByName(name string) (number uint32, ok bool)
@@ -21,6 +22,6 @@ const (
 	PortController uint32 = 0xfffd
 	PortLocal      uint32 = 0xfffe
 	PortNone       uint32 = 0xffff
-	// PortMax is the first number that is too high for an ordinary port.
+	// PortMax is the lowest number that no ordinary port can have. Reserved ports have higher numbers.
 	PortMax uint32 = 0xff00
 )

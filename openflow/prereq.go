@@ -12,7 +12,7 @@ import (
 // action changes the field only in frames that meet it.
 type Prereq uint8
 
-// Prerequisites.
+// Prerequisites of fields.
 const (
 	NeedNothing Prereq = iota
 	NeedVLAN
@@ -33,7 +33,7 @@ const (
 	NeedMPLS
 	NeedPBB
 	NeedNSH
-	// NeedCT means IP and a ct_state of a valid connection.
+	// NeedCT means an IP frame whose ct_state is that of a valid connection.
 	NeedCT
 	NeedCTIPv4
 	NeedCTIPv6
@@ -49,20 +49,20 @@ var prereqTexts = [...]string{
 	NeedCTIPv4: "ip and a valid ct_state such as +trk-inv or +est", NeedCTIPv6: "ipv6 and a valid ct_state such as +trk-inv or +est",
 }
 
-// Prober is where Prereq.Met reads the bits that decide: a Match, or a translation of a frame. A Match knows
-// only the bits in its mask. A translation knows all bits of its frame, and records the ones that are read,
-// because the megaflow must match on them.
+// Prober gives Prereq.Met the bits that decide whether a prerequisite is met. It is a Match or a frame in
+// translation. A Match has only the bits in its mask. The translation has all bits of the frame; it records
+// which bits Met has read, because the megaflow must match on them.
 type Prober interface {
-	// Probe returns the bits of "mask" in Flow[word]. known is false if some of them are unknown.
+	// Probe returns the bits of "mask" in Flow[word]. known is false if the Prober does not have all of them.
 	Probe(word int, mask uint64) (v uint64, known bool)
 }
 
-// Probe implements Prober. It knows the bits that the match compares.
+// Probe implements Prober. The known bits are those that the match compares.
 func (m *Match) Probe(word int, mask uint64) (uint64, bool) {
 	return m.Value[word] & mask, m.Mask[word]&mask == mask
 }
 
-// Met reports whether the match or frame q meets the prerequisite p for certain.
+// Met reports whether q meets the prerequisite p. It returns false if the known bits of q do not decide.
 func (p Prereq) Met(q Prober) bool {
 	switch p {
 	case NeedNothing:
@@ -138,8 +138,7 @@ func hasProto(q Prober, proto uint64) bool {
 	return known && v>>flowtable.ProtoShift == proto
 }
 
-// notLater reports whether the frame may have a transport header: it is not known to be a fragment other than
-// the first.
+// notLater returns false if the frame is known to be a later fragment, which has no transport header.
 func notLater(q Prober) bool {
 	v, _ := q.Probe(flowtable.WIP, flowtable.FragLater<<flowtable.FragShift)
 	return v == 0

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Subtypes of Nicira's actions.
+// Subtypes of Nicira's actions for set_queue and pop_queue.
 const (
 	nxSetQueue = 4
 	nxPopQueue = 5
@@ -57,8 +57,8 @@ func (p *actionParser) enqueue(t token) (Action, error) {
 	return Action{Kind: ActEnqueue, Port: no, Value: Value64(v)}, nil
 }
 
-// isOnePort reports whether an output to this number can only reach one port of the switch. That is so for an
-// ordinary port, IN_PORT and LOCAL, but not for FLOOD or NORMAL.
+// isOnePort reports whether an output to this number reaches one port at most. This holds for ordinary
+// ports, IN_PORT and LOCAL, but not for FLOOD or NORMAL.
 func isOnePort(number uint32) bool {
 	return number < PortMax || number == PortInPort || number == PortLocal
 }

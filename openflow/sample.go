@@ -10,7 +10,7 @@ import (
 	"weft/flowtable"
 )
 
-// Subtypes of Nicira's actions.
+// Subtypes of Nicira's four actions for sample.
 const (
 	nxSample  = 29
 	nxSample2 = 38
@@ -24,22 +24,22 @@ func init() {
 		nicira: map[uint16]niciraRow{nxSample: {14, decodeSample}, nxSample2: {22, decodeSample}, nxSample3: {22, decodeSample}, nxSample4: {30, (*actionDecoder).decodeSample4}}})
 }
 
-// The action sample (ovs-actions(7)) reports some frames to the collectors of an IPFIX set. It does nothing
-// if the switch has no exporter with the set's number.
+// The action sample (ovs-actions(7)) reports some frames by IPFIX to the collectors of the set in its
+// argument. It does nothing if no IPFIX exporter of the switch has the set's number.
 
-// SampleSpec holds the arguments of sample.
+// SampleSpec holds the arguments of a sample action.
 type SampleSpec struct {
 	Probability   uint16 // share of the frames, in units of 1/65535; not 0
 	Collectors    uint32 // number of the set of collectors
 	Domain, Point uint32 // IPFIX numbers of the observation domain and the observation point
-	// DomainSrc and PointSrc replace Domain and Point by values from the frame, unless their Field is FNone. They
-	// have at most 32 bits.
+	// If DomainSrc or PointSrc names a field, the frame's value of this sub-field replaces Domain or Point. The
+	// sub-fields have at most 32 bits. FNone means no field.
 	DomainSrc, PointSrc Subfield
 	Port                uint32 // sampling port, which the report names as output port; PortNone: none
 	Direction           uint8  // SampleIngress, SampleEgress, or 0 if the action names none
 }
 
-// Directions of a sample.
+// Values of the direction in a sample action.
 const (
 	SampleIngress = 1
 	SampleEgress  = 2
@@ -91,7 +91,8 @@ func (p *actionParser) sampleWord(s *SampleSpec, t token) (err error) {
 	return err
 }
 
-// observation parses an observation domain or point: a number, or the sub-field that has the number.
+// observation parses the argument obs_domain_id or obs_point_id of sample: a number, or a sub-field whose
+// value is the number.
 func (p *actionParser) observation(t token) (v uint32, src Subfield, err error) {
 	if v, ok := parseUint(t.value, 1<<32-1); ok {
 		return uint32(v), src, nil
@@ -103,8 +104,8 @@ func (p *actionParser) observation(t token) (v uint32, src Subfield, err error) 
 	return 0, src, p.check.readable(t.text, src)
 }
 
-// mayObserve reports whether the encoded action has room for the sub-field: at most 32 bits, and a header of
-// 4 bytes.
+// mayObserve reports whether a sub-field can be an observation domain or point. In the encoded action, the
+// field must have a header of 4 bytes, and the sub-field at most 32 bits.
 func mayObserve(s Subfield) bool {
 	return s.Bits <= 32 && (s.Field.IsTLV() || len(s.Field.header(Version10).append(nil, false)) == 4)
 }
@@ -120,8 +121,8 @@ func (s *SampleSpec) format(names Names) string {
 	return b.String()
 }
 
-// formatSample returns the text of the datapath action OpSample. "exporter" is the number of the exporter in
-// the data path, which flows do not have.
+// formatSample returns the text of a datapath action OpSample. "exporter" in the text is the data path's
+// number of the IPFIX exporter. The text of flows has the number of a collector set instead.
 func formatSample(a *flowtable.Action) string {
 	tag, way := flowtable.TagOf(a.U64), "ingress"
 	if tag.Egress {
@@ -137,7 +138,8 @@ func formatObservation(v uint32, src Subfield) string {
 	return strconv.FormatUint(uint64(v), 10)
 }
 
-// appendSample appends the oldest of Nicira's four actions that carries the arguments.
+// appendSample appends a sample action. Nicira has four versions of it; appendSample uses the oldest one
+// that can carry the arguments.
 func appendSample(e *actionEncoder, b []byte, a *Action) []byte {
 	s := a.Sample
 	subtype := uint16(nxSample)
@@ -159,8 +161,8 @@ func appendSample(e *actionEncoder, b []byte, a *Action) []byte {
 	return appendZeros(append(be.AppendUint16(b, uint16(s.Port)), s.Direction), 5)
 }
 
-// appendObservation appends an observation domain or point in 8 bytes: the header and bits of src, or 0 and
-// the number v if src has no field.
+// appendObservation appends an observation domain or point in 8 bytes. If it comes from the sub-field src,
+// these are the field's header and the range of bits. Otherwise they are 0 and the number v.
 func (e *actionEncoder) appendObservation(b []byte, v uint32, src Subfield) []byte {
 	if src.Field == FNone {
 		return be.AppendUint32(appendZeros(b, 4), v)
@@ -183,8 +185,8 @@ func (d *actionDecoder) decodeObservation(b []byte) (v uint32, src Subfield, err
 	return 0, src, err
 }
 
-// decodeSample4 decodes Nicira's fourth action for sample, the only one in which fields may give the domain
-// and the point. b begins behind the subtype.
+// decodeSample4 decodes the fourth version of Nicira's sample action. Only this version can take the
+// observation domain and point from fields. b begins behind the subtype.
 func (d *actionDecoder) decodeSample4(_ uint16, b []byte) (Action, error) {
 	s := &SampleSpec{Probability: be.Uint16(b), Collectors: be.Uint32(b[2:])}
 	var err error
@@ -198,7 +200,7 @@ func (d *actionDecoder) decodeSample4(_ uint16, b []byte) (Action, error) {
 	return s.checked(b[25:])
 }
 
-// decodeSample decodes the three older actions of Nicira for sample. b begins behind the subtype.
+// decodeSample decodes the first three versions of Nicira's sample action. b begins behind the subtype.
 func decodeSample(_ *actionDecoder, subtype uint16, b []byte) (Action, error) {
 	s := &SampleSpec{Probability: be.Uint16(b), Collectors: be.Uint32(b[2:]), Domain: be.Uint32(b[6:]), Point: be.Uint32(b[10:]), Port: PortNone}
 	rest := b[14:]
@@ -212,8 +214,8 @@ func decodeSample(_ *actionDecoder, subtype uint16, b []byte) (Action, error) {
 	return s.checked(rest)
 }
 
-// checked returns the action of a decoded sample, or an error if a value is out of range. "padding" has the
-// bytes behind the arguments, which must be 0.
+// checked returns the sample action. It returns an error if an argument is out of range, or if a byte of
+// "padding", which follows the arguments, is not 0.
 func (s *SampleSpec) checked(padding []byte) (Action, error) {
 	for _, c := range padding {
 		if c != 0 {

@@ -8,7 +8,7 @@ import (
 	"weft/packet"
 )
 
-// Subtypes of Nicira's actions.
+// Subtypes of Nicira's actions on MPLS headers.
 const (
 	nxPushMPLS   = 23
 	nxPopMPLS    = 24
@@ -78,8 +78,8 @@ func formatShim(a *Action, _ Names) string {
 	return ""
 }
 
-// appendShim appends an action on an MPLS or PBB header. OpenFlow 1.0 gets Nicira's actions for MPLS, and
-// nothing for PBB.
+// appendShim appends an action on an MPLS or PBB header. For OpenFlow 1.0 it appends Nicira's action on the
+// MPLS header, and nothing for PBB.
 func (e *actionEncoder) appendShim(b []byte, a *Action) []byte {
 	switch {
 	case a.Kind == ActPushMPLS && e.v == Version10:
@@ -102,8 +102,8 @@ func (e *actionEncoder) appendShim(b []byte, a *Action) []byte {
 	return appendHeader(b, wirePopPBB)
 }
 
-// decodeShim decodes an action of OpenFlow 1.3 and later on an MPLS or PBB header. ok is false if the type
-// "kind" is not one of these actions. "argument" has the 4 bytes behind the action's length.
+// decodeShim decodes an action of OpenFlow 1.3 and later on an MPLS or PBB header. "kind" is the type of the
+// action; ok is false if it is no such action. "argument" has the 4 bytes behind the action's length.
 func (d *actionDecoder) decodeShim(kind uint16, argument []byte) (a Action, ok bool, err error) {
 	etherType := uint64(be.Uint16(argument))
 	switch kind {
@@ -149,9 +149,10 @@ func (d *actionDecoder) niciraShim(subtype uint16, b []byte) (Action, error) {
 	return a, err
 }
 
-// mplsClass has the bits that a traffic class of MPLS may have.
+// mplsClass is the largest traffic class of MPLS, and the mask of its bits.
 const mplsClass = 7
 
-// EtherTypeUnrevealed stands for the EtherType behind a removed I-TAG or NSH. Only a second look-up, which
-// parses the frame again, shows the true EtherType.
+// EtherTypeUnrevealed takes the place of the EtherType behind an I-TAG or NSH that an action has removed.
+// The translation does not know this EtherType. It is known after recirculation, which parses the frame
+// again.
 const EtherTypeUnrevealed = 0

@@ -2,7 +2,7 @@
 
 package openflow
 
-// Subtypes of Nicira's actions.
+// Subtypes of Nicira's actions for push, pop and exit.
 const (
 	nxExit      = 17
 	nxStackPush = 27

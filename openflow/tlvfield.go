@@ -12,9 +12,9 @@ import (
 	"weft/flowtable"
 )
 
-// This file has the fields tun_metadata0 to tun_metadata63, which stand for Geneve options. The TLV map of a
-// bridge gives a field its length and its place in a Flow. So functions need the map to parse, format, encode
-// or decode such a field.
+// This file has the fields tun_metadata0 to tun_metadata63. Each stands for a Geneve option. The TLV map of
+// a bridge says for which option, and gives the field its length and its place in a Flow. So parsers,
+// formatters, encoders and decoders of these fields need the TLV map.
 
 func addTLVFields() {
 	for n := range TLVFields {
@@ -27,13 +27,13 @@ func addTLVFields() {
 // IsTLV reports whether the field is one of tun_metadata0 to tun_metadata63.
 func (id FieldID) IsTLV() bool { return id >= FTunMetadata && id < FTunMetadata+TLVFields }
 
-// tlvNames has the port names and the TLV map of one bridge.
+// tlvNames has the port names of one bridge, and its TLV map.
 type tlvNames struct {
 	Names
 	tlvs *TLVMap
 }
 
-// TLVs returns the map.
+// TLVs returns the TLV map that WithTLVs was called with.
 func (n *tlvNames) TLVs() *TLVMap { return n.tlvs }
 
 func (n *tlvNames) PortByName(name string) (uint32, bool) {
@@ -50,8 +50,8 @@ func (n *tlvNames) PortName(number uint32) (string, bool) {
 	return n.Names.PortName(number)
 }
 
-// WithTLVs adds a TLV map to the names of ports, for the parsers and formatters of texts with fields
-// tun_metadata. Both arguments may be nil.
+// WithTLVs returns names that also have a TLV map. Parsers and formatters need the map for texts with the
+// fields tun_metadata. Both arguments may be nil.
 func WithTLVs(names Names, m *TLVMap) Names { return &tlvNames{names, m} }
 
 // tlvsOf returns the TLV map that WithTLVs has added to names, or nil.
@@ -65,7 +65,8 @@ func tlvsOf(names Names) *TLVMap {
 // tlvs returns the TLV map of the bridge whose actions are parsed, or nil.
 func (p *actionParser) tlvs() *TLVMap { return tlvsOf(p.names) }
 
-// Field returns the mapping of the field "id", or nil if the field is not mapped. m may be nil.
+// Field returns the Geneve option for which the field "id" stands, and its place in a Flow. It returns nil
+// if the map does not have the field. m may be nil.
 func (m *TLVMap) Field(id FieldID) *TLVField {
 	if m == nil || !id.IsTLV() {
 		return nil
@@ -73,8 +74,8 @@ func (m *TLVMap) Field(id FieldID) *TLVField {
 	return m.fields[id-FTunMetadata]
 }
 
-// Whole returns the sub-field with all bits of a field, as WholeField does. For a field tun_metadata it takes
-// the length from the map. A field tun_metadata that is not mapped has no bits.
+// Whole returns the sub-field with all bits of a field. It gets the length of a field tun_metadata from the
+// map. If the map does not have the field, the sub-field has 0 bits.
 func (m *TLVMap) Whole(id FieldID) Subfield {
 	s := WholeField(id)
 	if f := m.Field(id); f != nil {
@@ -89,15 +90,17 @@ func unmapped(id FieldID) error {
 	return wrong(id.String(), "a field that is mapped to an option: weft add-tlv-map '{class=...,type=...,len=...}->%s'", id)
 }
 
-// Present returns the field's bit in Flow[WTLVs], which is set if the frame has the field's option.
+// Present returns the mask of the bit in Flow[WTLVs] that is set if the frame has the field's Geneve option.
 func (f *TLVField) Present() uint64 { return 1 << f.Field }
 
-// MaxChunk is the largest number of bits of a sub-field for Get, Put and Visit. A field may be longer.
+// MaxChunk is the largest number of bits that one call of Get, Put or Visit can handle. A field may have
+// more bits.
 const MaxChunk = 128
 
-// overlap calls fn for each cell (4 bytes) of the field that overlaps sub-field s. Bit 0 of v is the lowest
-// bit of s. The argument "bit" of fn is the position of the cell's lowest bit in s, and is negative if the
-// cell begins below s. The argument "bits" has the bits of v that fall into the cell.
+// overlap calls fn for each cell of the field that has bits of sub-field s. A cell is a range of 4 bytes in
+// a Flow. Bit 0 of v is the lowest bit of s. The argument "bits" of fn has the bits of v that belong to the
+// cell. The argument "bit" is the position in s of the cell's lowest bit; it is negative if the cell begins
+// below s.
 func (f *TLVField) overlap(s Subfield, v Value128, fn func(cell uint8, bit int, bits uint32)) {
 	v = v.And(Ones(uint(s.Bits)))
 	for i, cell := range f.cells {
@@ -110,12 +113,12 @@ func (f *TLVField) overlap(s Subfield, v Value128, fn func(cell uint8, bit int, 
 	}
 }
 
-// wordOf returns the index in a Flow of the word with a cell, and the position of the cell's lowest bit in
-// this word.
+// wordOf returns where a cell (4 bytes) is in a Flow: the index of the word, and the position of the cell's
+// lowest bit in it.
 func wordOf(cell uint8) (word int, shift uint8) { return WTLVCells + int(cell)/2, 32 * (1 - cell%2) }
 
-// EachCell calls fn for each cell of the field. Flow[word] has the cell, in the 32 bits that are set in
-// "bits".
+// EachCell calls fn for each cell (4 bytes) of the field. The cell is in Flow[word], in the 32 bits that are
+// set in "bits".
 func (f *TLVField) EachCell(fn func(word int, bits uint64)) {
 	for _, cell := range f.cells {
 		word, shift := wordOf(cell)
@@ -133,8 +136,9 @@ func (f *TLVField) Get(flow *Flow, s Subfield) (v Value128) {
 	return v.And(Ones(uint(s.Bits)))
 }
 
-// Visit calls fn for each cell (4 bytes) of the field that overlaps sub-field s. Bit 0 of "mask" is the
-// lowest bit of s. Flow[word] has the cell, and "bits" are the bits of "mask" at their places in this word.
+// Visit calls fn for each cell (4 bytes) of the field that has bits of sub-field s. Bit 0 of "mask" is the
+// lowest bit of s. The cell is in Flow[word], and "bits" has the bits of "mask" at their positions in this
+// word.
 func (f *TLVField) Visit(s Subfield, mask Value128, fn func(word int, bits uint64)) {
 	f.overlap(s, mask, func(cell uint8, _ int, bits uint32) {
 		word, shift := wordOf(cell)
@@ -196,8 +200,7 @@ func parseTLVNumber(text string, n int) (b []byte, ok bool) {
 	return Value64(v).big().FillBytes(make([]byte, n)), true
 }
 
-// parseValue parses value[/mask] of a mapped field. A value without a mask has a mask
-// of all bits.
+// parseValue parses value[/mask] of the field. Without a mask in the text, all bits of the mask are set.
 func (f *TLVField) parseValue(id FieldID, text string) (v TLVValue, err error) {
 	value, maskText, masked := strings.Cut(text, "/")
 	n := int(f.Len)
@@ -261,7 +264,7 @@ func parseTLVMatch(m *Match, id FieldID, t token, names Names) error {
 	return err
 }
 
-// require makes the match require the option with this value.
+// require makes the match m require that the frame has the option, with this value.
 func (f *TLVField) require(m *Match, v *TLVValue) {
 	f.unset(m)
 	f.SetBytes(&m.Value, v.Value, v.Mask)
@@ -269,7 +272,8 @@ func (f *TLVField) require(m *Match, v *TLVValue) {
 	SetBits(m, WTLVs, f.Present(), f.Present())
 }
 
-// unset makes the match accept any value of the option, and frames without the option.
+// unset removes the field from the match: the match then accepts any value of the option, and frames without
+// the option.
 func (f *TLVField) unset(m *Match) {
 	for _, cell := range f.cells {
 		word, shift := wordOf(cell)
@@ -278,8 +282,8 @@ func (f *TLVField) unset(m *Match) {
 	ClearBits(m, WTLVs, f.Present())
 }
 
-// required returns the value and the mask of the field in the match. ok is false if the match ignores the
-// field.
+// required returns the value and the mask that the match requires of the field. ok is false if the match
+// does not have the field.
 func (f *TLVField) required(m *Match) (v TLVValue, ok bool) {
 	if m.Mask[WTLVs]&f.Present() == 0 {
 		return v, false
@@ -287,7 +291,8 @@ func (f *TLVField) required(m *Match) (v TLVValue, ok bool) {
 	return TLVValue{f.Bytes(&m.Value), f.Bytes(&m.Mask)}, true
 }
 
-// tlvs writes the match's fields tun_metadata. The word NP means that the frame must not have the option.
+// tlvs writes the fields tun_metadata of the match. It writes NP as the value if the frame must not have the
+// option.
 func (w *matchWriter) tlvs() {
 	m := tlvsOf(w.names)
 	if m == nil || w.m.Mask[WTLVs] == 0 {
@@ -368,7 +373,8 @@ func (g *Group) UsedTLVs() (used uint64) {
 	return used
 }
 
-// setTLV returns the set_field action that gives the field tun_metadata "id" a value[/mask].
+// setTLV returns a set_field action for the field tun_metadata "id". The text "value" has the form
+// value[/mask].
 func (p *actionParser) setTLV(id FieldID, value string) (Action, error) {
 	f := p.tlvs().Field(id)
 	if f == nil {
@@ -378,7 +384,7 @@ func (p *actionParser) setTLV(id FieldID, value string) (Action, error) {
 	return Action{Kind: ActSetField, Dst: p.tlvs().Whole(id), TLV: &v}, err
 }
 
-// deleteField parses delete_field.
+// deleteField parses the argument of the action delete_field.
 func (p *actionParser) deleteField(t token) (Action, error) {
 	id, ok := fieldNames[t.value]
 	if !ok || !id.IsTLV() {
@@ -435,8 +441,9 @@ func (w *matchWriter) tunFlags() {
 	w.equals(f.name, sign+tunFlagNames[0])
 }
 
-// tunOptions writes the Geneve options that a megaflow matches. The megaflow has only a hash of them. If the
-// names know the options of this hash, the text has the form of add-tlv-map, otherwise it has the hash.
+// tunOptions writes the Geneve options that a megaflow requires. The megaflow has only a hash of them. If
+// w.names can find the options by the hash, tunOptions writes them in the form of add-tlv-map. Otherwise it
+// writes the hash.
 func (w *matchWriter) tunOptions() {
 	const word = flowtable.WTunOpts
 	if w.remaining[word] == 0 {
@@ -460,7 +467,7 @@ func (w *matchWriter) tunOptions() {
 	w.add("tun_options=hash:%#x", hash)
 }
 
-// formatOptions returns raw options as {class=0x102,type=0x1,len=4,0xabcd}.
+// formatOptions returns the text of Geneve options, such as {class=0x102,type=0x1,len=4,0xabcd}.
 func formatOptions(raw []byte) string {
 	var b strings.Builder
 	for len(raw) >= optionHeader {

@@ -12,18 +12,18 @@ import (
 	"weft/flowtable"
 )
 
-// The TLV map of a bridge says which option of a Geneve header (RFC 8926, 3.5) the fields
-// tun_metadata0 to tun_metadata63 stand for. Its limits are those of Open vSwitch.
+// Limits of TLV maps, as in Open vSwitch. The TLV map of a bridge says for which option of a Geneve header
+// (RFC 8926, 3.5) each of the fields tun_metadata0 to tun_metadata63 stands.
 const (
 	// TLVFields is the number of fields tun_metadata.
 	TLVFields = 64
-	// TLVSpace is the largest sum of the lengths of the mapped options, in bytes. A
-	// mapping beyond it is refused.
+	// TLVSpace is the largest sum of the lengths of a map's options, in bytes. A mapping that would exceed it
+	// is refused.
 	TLVSpace = 256
 	// maxTLVLen is the largest length of an option without its header, in bytes.
 	maxTLVLen = 124
-	// tlvCell is the size in bytes of a cell. The space for the mapped options consists of cells, and an option
-	// takes a whole number of them.
+	// tlvCell is the size of a cell in bytes. A Flow has the options in cells, and each option takes a whole
+	// number of them.
 	tlvCell = 4
 )
 
@@ -41,10 +41,10 @@ func (m TLVMapping) String() string {
 	return fmt.Sprintf("{class=%#x,type=%#x,len=%d}->tun_metadata%d", m.Class, m.Type, m.Len, m.Field)
 }
 
-// key returns the option's class and type as one number, as TLVMap.byKey has it.
+// key returns the class and the type of the option as one number, which is the key in TLVMap.byKey.
 func (m *TLVMapping) key() uint32 { return uint32(m.Class)<<8 | uint32(m.Type) }
 
-// ParseTLVMappings parses mappings of add-tlv-map, which commas separate.
+// ParseTLVMappings parses the argument of add-tlv-map: one or several mappings with commas between them.
 func ParseTLVMappings(text string) (list []TLVMapping, err error) {
 	for rest := strings.TrimSpace(text); rest != ""; {
 		var m TLVMapping
@@ -106,7 +106,7 @@ func (m *TLVMapping) check() error {
 // TLVCommand is the command of a TLVMod, with the numbers of Nicira's message.
 type TLVCommand uint16
 
-// Commands.
+// Commands of a TLVMod.
 const (
 	TLVAdd    TLVCommand = iota // adds mappings
 	TLVDelete                   // deletes the mappings of fields; it ignores fields that are not mapped
@@ -119,15 +119,15 @@ type TLVMod struct {
 	Mappings []TLVMapping
 }
 
-// TLVMap is the TLV map of a bridge. It never changes: a change makes a new map. A nil
-// map has no mappings.
+// TLVMap is the TLV map of a bridge. It is immutable: Changed returns a new map. A nil map has no mappings.
 type TLVMap struct {
 	fields [TLVFields]*TLVField
 	byKey  map[uint32]*TLVField
 }
 
-// TLVField is a mapped field. "cells" has the places of the field's value in a Flow: for each 4 bytes of the
-// value, from the first on, the index of a cell in the 256 bytes of the mapped options.
+// TLVField is a field tun_metadata with its mapping and its place in a Flow. A Flow has 256 bytes for
+// options, in cells of 4 bytes. "cells" has the index of the cell for each 4 bytes of the field's value,
+// from the first byte on.
 type TLVField struct {
 	TLVMapping
 	cells []uint8
@@ -146,8 +146,8 @@ func (m *TLVMap) Mappings() (list []TLVMapping) {
 	return list
 }
 
-// Space returns the number of bytes that the mapped options take, without their headers. The limit is
-// TLVSpace.
+// Space returns the sum of the lengths of the mapped options, in bytes without their headers. TLVSpace
+// limits it.
 func (m *TLVMap) Space() (n int) {
 	for _, mapping := range m.Mappings() {
 		n += int(mapping.Len)
@@ -155,14 +155,14 @@ func (m *TLVMap) Space() (n int) {
 	return n
 }
 
-// OptionBytes returns the greatest length in bytes of the options that a frame can get from its fields: all
-// mapped options with their headers, but at most as many bytes as a Geneve header can have.
+// OptionBytes returns the greatest number of bytes of options that an output to a tunnel can add to a frame.
+// These are all mapped options with their headers, but at most as many bytes as a Geneve header can have.
 func (m *TLVMap) OptionBytes() int {
 	return min(m.Space()+optionHeader*len(m.Mappings()), flowtable.MaxTunOptions)
 }
 
-// Changed returns a new map: m after the change. It leaves m, which may be nil, unchanged. Errors are
-// *CodedError.
+// Changed returns a new map, which is m with the change "mod". It does not change m, which may be nil.
+// Errors are *CodedError.
 func (m *TLVMap) Changed(mod *TLVMod) (*TLVMap, error) {
 	for i := range mod.Mappings {
 		if err := mod.Mappings[i].check(); err != nil {
@@ -209,7 +209,7 @@ func (m *TLVMap) add(mapping TLVMapping) error {
 	return nil
 }
 
-// taken returns the set of the cells that hold mapped fields. Bit n stands for cell n.
+// taken returns the set of the cells in which a Flow has mapped options. Bit n stands for cell n.
 func (m *TLVMap) taken() (cells uint64) {
 	for _, f := range m.fields {
 		if f != nil {

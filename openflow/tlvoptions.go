@@ -43,8 +43,8 @@ func (m *TLVMap) Decode(flow *Flow, raw []byte) bool {
 	return true
 }
 
-// Encode returns the Geneve options, with their headers, of the fields tun_metadata that the flow has. They
-// are in the order of the fields' numbers.
+// Encode returns the Geneve options, with their headers, that a frame with this flow has. They are in the
+// order of the numbers of their fields.
 func (m *TLVMap) Encode(flow *Flow) []byte {
 	if m == nil {
 		return nil

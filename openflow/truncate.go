@@ -12,15 +12,16 @@ import (
 // nxOutputTrunc is the subtype of Nicira's action for output with max_len.
 const nxOutputTrunc = 39
 
-// The row has no words, because the parser of ActOutput's word also parses output(port=PORT,max_len=BYTES).
+// The row of ActOutputTrunc has no words: the parser of the word "output" also parses
+// output(port=PORT,max_len=BYTES).
 func init() {
 	addAction(ActOutputTrunc, actionRow{format: formatTruncation, encode: appendTruncation, nicira: map[uint16]niciraRow{nxOutputTrunc: {6, decodeTruncation}}})
 }
 
-// The action output(port=PORT,max_len=BYTES) sends the first bytes of a frame
+// The action output(port=PORT,max_len=BYTES) sends a frame to a port, but only its first BYTES bytes
 // (ovs-actions(7), "The output action").
 
-// minTruncated is the smallest max_len in bytes: an Ethernet header.
+// minTruncated is the smallest max_len, in bytes. The frame keeps at least its Ethernet header.
 const minTruncated = packet.EthernetLen
 
 func isTruncation(t token) bool {
@@ -65,8 +66,8 @@ func formatTruncation(a *Action, names Names) string {
 	return fmt.Sprintf("output(port=%s,max_len=%d)", formatPort(a.Port, names), a.Value[1])
 }
 
-// formatLimit returns trunc(BYTES) and a comma, as ovs-dpctl shows the limit before an output. It returns ""
-// if the limit is 0, which means no limit.
+// formatLimit returns trunc(BYTES) and a comma. ovs-dpctl shows the limit of an output in this form, before
+// the output. If there is no limit (0), formatLimit returns "".
 func formatLimit(limit uint64) string {
 	if limit == 0 {
 		return ""

@@ -4,7 +4,7 @@ package openflow
 
 import "encoding/binary"
 
-// Types of actions on the wire (OpenFlow 1.0, 5.2.4; OpenFlow 1.5, 7.2.6).
+// Types of the standard actions on the wire (OpenFlow 1.0, 5.2.4; OpenFlow 1.5, 7.2.6).
 const (
 	wireOutput       = 0
 	wire10SetVLANVID = 1
@@ -39,8 +39,8 @@ const (
 // NiciraVendor is the experimenter number of Nicira's extensions to OpenFlow, which Open vSwitch defines.
 const NiciraVendor = 0x2320
 
-// Subtypes of Nicira's actions, and their lengths and properties. Actions with a file of their own have their
-// subtypes there.
+// Subtypes of those of Nicira's actions whose subtypes are not in the file of the action. Lengths of
+// Nicira's actions, and properties of controller2, are here, too.
 const (
 	nxResubmit       = 1
 	nxSetTunnel      = 2
@@ -94,8 +94,8 @@ func appendZeros(b []byte, n int) []byte {
 // padFrom appends zeros to b until the length of b[start:] is a multiple of 8, as OpenFlow wants it.
 func padFrom(b []byte, start int) []byte { return appendZeros(b, (8-(len(b)-start)%8)%8) }
 
-// endAction completes the action or instruction that begins at b[start]: it adds padding and writes the
-// length.
+// endAction adds padding to the action or instruction that begins at b[start], and writes its length into
+// its header.
 func endAction(b []byte, start int) []byte {
 	b = padFrom(b, start)
 	binary.BigEndian.PutUint16(b[start+2:], uint16(min(len(b)-start, maxActionLen)))
@@ -113,6 +113,6 @@ func appendNX(b []byte, subtype uint16) []byte {
 	return binary.BigEndian.AppendUint16(b, subtype)
 }
 
-// bitsOf returns the offset and the number of bits of a sub-field in the 16 bits that Nicira's reg_load has
-// for them.
+// bitsOf returns the offset and the number of bits of a sub-field in 16 bits, as Nicira's actions encode
+// them.
 func (s Subfield) bitsOf() uint16 { return s.Offset<<6 | (s.Bits - 1) }

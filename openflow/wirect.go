@@ -28,8 +28,8 @@ const (
 	natHasPortMax = 32
 )
 
-// algPorts maps the words of ct's argument alg to the numbers that stand for them on the wire: the protocols'
-// well-known ports.
+// algPorts maps the protocol in ct's argument alg to the number that encodes it: the protocol's well-known
+// port.
 var algPorts = map[string]uint16{"ftp": 21, "tftp": 69}
 
 func (e *actionEncoder) ct(b []byte, c *CTSpec) []byte {
@@ -133,8 +133,8 @@ func (d *actionDecoder) decodeCT(_ uint16, body []byte) (Action, error) {
 	return Action{Kind: ActCT, CT: c}, nil
 }
 
-// ctActions decodes the actions that stand within ct on the wire. One may be nat. The others are those of
-// exec.
+// ctActions decodes the actions that a ct action contains. One of them may be nat. The others are the
+// actions in exec(...).
 func (d *actionDecoder) ctActions(c *CTSpec, b []byte) error {
 	inner := *d
 	inner.check.nested, inner.check.inExec, inner.check.rank = true, true, 0

@@ -9,18 +9,19 @@ import (
 	"weft/packet"
 )
 
-// ActionContext says where a list of actions stands, because that decides which actions it may have.
+// ActionContext says what a list of actions belongs to, because this decides which actions are valid.
 type ActionContext struct {
 	Version Version
 	Match   *Match // the flow's match; nil: the match is unknown, and prerequisites are not checked
 	Table   uint8  // the flow's table; TableAll: unknown
 	Bucket  bool   // the list is a group's bucket
 	TLVs    *TLVMap
-	// PacketOut is true for the list of a packet-out. Only such a list may output to TABLE.
+	// PacketOut is true if the actions are those of a packet-out. Only these may output to TABLE.
 	PacketOut bool
 }
 
-// actionDecoder decodes one list of actions. Nested lists have copies of it, with the same count.
+// actionDecoder decodes one list of actions. A nested list gets a copy of the decoder, which shares the
+// counter of actions.
 type actionDecoder struct {
 	v     Version
 	tlvs  *TLVMap
@@ -40,8 +41,8 @@ func newDecoder(c *ActionContext) *actionDecoder {
 	return d
 }
 
-// DecodeActions decodes a list of actions: of a flow in OpenFlow 1.0, of a bucket, or of a packet-out. Flows
-// of later versions have instructions, see DecodeInstructions. Errors are *CodedError.
+// DecodeActions decodes a list of actions: those of a flow in OpenFlow 1.0, of a bucket or of a packet-out.
+// Flows of later versions have instructions (DecodeInstructions). Errors are *CodedError.
 func DecodeActions(b []byte, c ActionContext) ([]Action, error) {
 	d := newDecoder(&c)
 	list, err := d.list(b)
@@ -51,9 +52,9 @@ func DecodeActions(b []byte, c ActionContext) ([]Action, error) {
 	return list, err
 }
 
-// consistent returns an error if the list sets a field that the match does not guarantee, which only OpenFlow
-// 1.0 allows. It also returns an error if the list has conjunction and an action that is not allowed beside
-// it.
+// consistent checks two rules for the complete list, and returns an error if one is broken. Only OpenFlow
+// 1.0 allows actions on fields that the flow's match does not guarantee. Beside conjunction, only a note is
+// allowed.
 func (d *actionDecoder) consistent(list []Action) error {
 	if other := checkConjunctions(list); other != "" {
 		return coded(ErrActionBadConjunction, other+": expected no action but note beside conjunction")
@@ -98,8 +99,8 @@ func (d *actionDecoder) list(b []byte) ([]Action, error) {
 	return list, nil
 }
 
-// actionName returns the name of an action for actionChecker.order and its errors. Actions that are no
-// instructions are all called "action".
+// actionName returns the name of an action for actionChecker.order and for its errors. It is the name of the
+// instruction, or "action" if the action is no instruction.
 func actionName(k ActionKind) string {
 	switch k {
 	case ActGotoTable:
@@ -125,8 +126,8 @@ func cutAction(b []byte) (action, rest []byte, err error) {
 	return b[:n], b[n:], nil
 }
 
-// nxBody returns the subtype of one of Nicira's actions, and the bytes behind the subtype. ok is false if it
-// is none of Nicira's.
+// nxBody returns the subtype of one of Nicira's actions, and the bytes behind the subtype. ok is false if
+// the action is not one of Nicira's.
 func nxBody(a []byte) (body []byte, subtype uint16, ok bool) {
 	if be.Uint16(a) != wireExperimenter || len(a) < 16 || be.Uint32(a[4:]) != NiciraVendor {
 		return nil, 0, false
@@ -179,7 +180,7 @@ func (d *actionDecoder) output(a []byte) (Action, error) {
 	return out, nil
 }
 
-// one10 decodes a standard action of OpenFlow 1.0, except output. "kind" is its type.
+// one10 decodes a standard action of OpenFlow 1.0. "kind" is its type. The caller has handled output.
 func (d *actionDecoder) one10(kind uint16, a []byte) (Action, error) {
 	size := 8
 	if kind == wire10Enqueue {
@@ -233,7 +234,8 @@ func (d *actionDecoder) one10(kind uint16, a []byte) (Action, error) {
 	return Action{}, coded(ErrActionBadType, fmt.Sprintf("action of type %d: expected one that weft supports", kind))
 }
 
-// standard decodes a standard action of OpenFlow 1.3 and later, except output. "kind" is its type.
+// standard decodes a standard action of OpenFlow 1.3 and later. "kind" is its type. The caller has handled
+// output.
 func (d *actionDecoder) standard(kind uint16, a []byte) (Action, error) {
 	if kind != wireSetField && kind != wireCopyField && len(a) != 8 {
 		return Action{}, errActionLen
@@ -293,8 +295,8 @@ func (d *actionDecoder) settable(dst Subfield) error {
 	return d.codeOf(dst, d.check.settable("set_field", dst))
 }
 
-// codeOf adds OpenFlow's error code to err, an error of actionChecker about a sub-field that an action names.
-// It returns nil if err is nil.
+// codeOf returns an error of actionChecker with the OpenFlow error code that fits. The error is about the
+// sub-field s. If err is nil, codeOf returns nil.
 func (d *actionDecoder) codeOf(s Subfield, err error) error {
 	f := &fields[s.Field]
 	switch {
@@ -347,8 +349,8 @@ func (d *actionDecoder) setField(e *oxmEntry) (Action, error) {
 	return Action{Kind: ActSetField, Dst: dst, Value: v, Mask: mask}, nil
 }
 
-// readSubfield reads the header of a field at the start of b, and returns the sub-field and the bytes behind
-// the header. "bits" has the offset and the number of bits of the sub-field, as bitsOf returns them.
+// readSubfield decodes a sub-field. b begins with the header of the field. "bits" is the offset and the
+// number of bits, encoded as by bitsOf. It also returns the bytes behind the header.
 func readSubfield(b []byte, bits uint16, tlvs *TLVMap) (Subfield, []byte, error) {
 	id, rest, err := readSubfieldHeader(b)
 	if err != nil {
@@ -370,8 +372,9 @@ func subfieldOf(id FieldID, offset, n uint16, tlvs *TLVMap) (Subfield, error) {
 	return Subfield{Field: id, Offset: offset, Bits: n}, nil
 }
 
-// move decodes the arguments of reg_move and copy_field. "numbers" has 16 bits each for the number of bits,
-// the offset in the source and the offset in the destination. b begins with the headers of the two fields.
+// move decodes the arguments of reg_move or copy_field. "numbers" has three numbers of 16 bits: the number
+// of bits, the offset in the source and the offset in the destination. b begins with the headers of the two
+// fields.
 func (d *actionDecoder) move(numbers, b []byte) (Action, error) {
 	srcID, b, err := readSubfieldHeader(b)
 	if err != nil {

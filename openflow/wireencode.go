@@ -19,7 +19,8 @@ type actionEncoder struct {
 }
 
 // AppendInstructions appends a flow's actions as instructions of OpenFlow 1.3 and later. m is the flow's
-// match: if its frames may have no VLAN tag, a push_vlan precedes mod_vlan_vid and mod_vlan_pcp.
+// match. These versions can set a VLAN only in a tagged frame. So if the match also has untagged frames, a
+// push_vlan precedes mod_vlan_vid and mod_vlan_pcp.
 func AppendInstructions(b []byte, actions []Action, m *Match, v Version, tlvs *TLVMap) []byte {
 	e := actionEncoder{v: v, tlvs: tlvs, tagged: NeedVLAN.Met(m)}
 	for i := 0; i < len(actions); i++ {
@@ -39,8 +40,8 @@ func AppendInstructions(b []byte, actions []Action, m *Match, v Version, tlvs *T
 	return b
 }
 
-// isInstruction reports whether the encoder's version has the action as an instruction. A meter is an
-// instruction before OpenFlow 1.5, and an action since.
+// isInstruction reports whether the action is an instruction in the encoder's version. For example, a meter
+// is an instruction before OpenFlow 1.5, and an action since.
 func (e *actionEncoder) isInstruction(k ActionKind) bool {
 	switch k {
 	case ActGotoTable, ActWriteMetadata, ActWriteActions, ActClearActions:
@@ -68,9 +69,9 @@ func (e *actionEncoder) instruction(b []byte, a *Action) []byte {
 	return endAction(b, start)
 }
 
-// AppendActions appends a list of actions: of a flow in OpenFlow 1.0, of a bucket, or of a packet-out. It
-// leaves out the actions that version v does not have in lists: write_actions, clear_actions, and before
-// OpenFlow 1.5 meters. m is the flow's match; nil: there is none.
+// AppendActions appends a list of actions: those of a flow in OpenFlow 1.0, of a bucket or of a packet-out.
+// It leaves out actions that version v does not allow in such lists: write_actions, clear_actions and,
+// before OpenFlow 1.5, meters. m is the flow's match, or nil if there is none.
 func AppendActions(b []byte, actions []Action, m *Match, v Version, tlvs *TLVMap) []byte {
 	e := actionEncoder{v: v, tlvs: tlvs, tagged: m != nil && NeedVLAN.Met(m)}
 	return e.list(b, actions)
@@ -142,8 +143,7 @@ func (e *actionEncoder) meter(b []byte, a *Action) []byte {
 	return be.AppendUint32(appendHeader(b, wireMeter), uint32(a.Value[1]))
 }
 
-// gotoTable appends a resubmit, which replaces goto_table in OpenFlow 1.0. Later versions have an
-// instruction.
+// gotoTable appends a resubmit for goto_table, because OpenFlow 1.0 has no instructions.
 func (e *actionEncoder) gotoTable(b []byte, a *Action) []byte {
 	return append(be.AppendUint16(appendNX(b, nxResubmitTable), uint16(PortInPort)), a.Table, 0, 0, 0)
 }
@@ -179,8 +179,8 @@ func (e *actionEncoder) resubmit(b []byte, a *Action) []byte {
 	return append(b, table, 0, 0, 0)
 }
 
-// controller appends an action that sends to the controller. It chooses the simplest one that has room for
-// the arguments: output, or one of Nicira's two actions.
+// controller appends an action that sends the frame to the controller. It uses a standard output or one of
+// Nicira's two controller actions: the simplest one that can carry the arguments.
 func (e *actionEncoder) controller(b []byte, c *Controller) []byte {
 	switch {
 	case *c == (Controller{MaxLen: c.MaxLen}):
@@ -232,8 +232,8 @@ func appendLoad(b []byte, dst Subfield, v uint64) []byte {
 	return be.AppendUint64(headersOf[dst.Field].nxm.append(b, false), v)
 }
 
-// load appends a load action. Before OpenFlow 1.5 it is Nicira's reg_load, since then a set_field with a
-// mask. The load of an experimenter's field is a set_field in each version.
+// load appends a load action. Before OpenFlow 1.5 it appends Nicira's reg_load, since then a set_field with
+// a mask. If the field has the header of an experimenter, load appends what setField does.
 func (e *actionEncoder) load(b []byte, a *Action) []byte {
 	if a.Dst.Field.IsTLV() {
 		return e.loadTLV(b, a)
@@ -260,7 +260,8 @@ func (e *actionEncoder) move(b []byte, a *Action) []byte {
 }
 
 // setField appends a set_field action. OpenFlow 1.0 gets an action that sets the same field, or reg_load if
-// there is none. OpenFlow 1.3 and 1.4 get reg_load if the action sets only some bits of the field.
+// there is none. OpenFlow 1.3 and 1.4 get reg_load if the action sets only some bits of the field. A field
+// with the header of an experimenter gets reg_load2 in place of reg_load.
 func (e *actionEncoder) setField(b []byte, a *Action) []byte {
 	if a.TLV != nil {
 		return e.setTLV(b, a.Dst.Field, a.TLV)
@@ -291,8 +292,8 @@ func (e *actionEncoder) setField(b []byte, a *Action) []byte {
 	return endAction(AppendValue(AppendValue(b, v, h.length), mask, h.length), start)
 }
 
-// wireField returns the field that stands for "id" on the wire: vlan_vid for dl_vlan, which has no header of
-// its own.
+// wireField returns the field that is on the wire in place of "id". dl_vlan has no header of its own, so
+// vlan_vid takes its place.
 func wireField(id FieldID) FieldID {
 	if id == FDLVLAN {
 		return FVLANVID
@@ -300,7 +301,7 @@ func wireField(id FieldID) FieldID {
 	return id
 }
 
-// setWhole appends a set_field of a whole field, without padding and length: the caller calls endAction.
+// setWhole appends a set_field of a whole field. The caller adds the padding and the length with endAction.
 func (e *actionEncoder) setWhole(b []byte, id FieldID, v Value128) []byte {
 	id = wireField(id)
 	switch id {
@@ -315,9 +316,9 @@ func (e *actionEncoder) setWhole(b []byte, id FieldID, v Value128) []byte {
 	return AppendValue(h.append(appendHeader(b, wireSetField), false), v, h.length)
 }
 
-// appendLoads appends a reg_load for each run of consecutive bits that are set in the action's mask. A run of
-// more than 64 bits needs several. A reg_load has no room for the 8 bytes of an experimenter's header,
-// so such a field gets one reg_load2.
+// appendLoads appends reg_load actions that write the bits in the action's mask. Each reg_load writes one
+// run of at most 64 consecutive bits. A reg_load has no room for the 8 bytes of an experimenter's header, so
+// for such a field appendLoads appends one reg_load2.
 func appendLoads(b []byte, a *Action) []byte {
 	id := wireField(a.Dst.Field)
 	if h := headersOf[id].nxm; h.vendor != 0 {
@@ -345,8 +346,9 @@ func appendLoads(b []byte, a *Action) []byte {
 	return b
 }
 
-// modField appends an action such as mod_nw_src, which sets a whole field. OpenFlow 1.0 gets its own action,
-// Nicira's, or reg_load. Later versions get set_field, or their actions for the TTL of IP and of MPLS.
+// modField appends an action such as mod_nw_src, which sets a whole field. OpenFlow 1.0 has an action for
+// some fields; for others it gets an action of Nicira, such as reg_load. Later versions get set_field, or
+// their actions for the TTL of IP and of MPLS.
 func (e *actionEncoder) modField(b []byte, a *Action) []byte {
 	start, id := len(b), a.Dst.Field
 	kind := fields[id].legacySet
@@ -379,8 +381,8 @@ func (e *actionEncoder) modField(b []byte, a *Action) []byte {
 	return endAction(b, start)
 }
 
-// modVLAN appends mod_vlan_vid or mod_vlan_pcp. Versions after OpenFlow 1.0 get a set_field, and a push_vlan
-// before it if the frames may have no tag.
+// modVLAN appends mod_vlan_vid or mod_vlan_pcp. Only OpenFlow 1.0 has these actions. Later versions get a
+// set_field, with a push_vlan before it if the frame may be untagged.
 func (e *actionEncoder) modVLAN(b []byte, a *Action) []byte {
 	start := len(b)
 	if e.v == Version10 {

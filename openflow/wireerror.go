@@ -4,8 +4,8 @@ package openflow
 
 import "fmt"
 
-// ErrorCode identifies an error of the OpenFlow specifications, or one of Nicira's. Package ofp has the type
-// and the code of the error in each version.
+// ErrorCode is an error of the OpenFlow specifications or of Nicira's extensions. Package ofp has the type
+// and the code with which each version encodes it.
 type ErrorCode uint8
 
 // Error codes, with the names of the specifications.

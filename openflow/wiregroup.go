@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// NewGroup completes and checks a group that was decoded from a message. fieldIDs lists the fields that the
-// group hashes. ParseGroupMod does the same with a group's text. Errors are *CodedError.
+// NewGroup checks a decoded group and returns it with the fields that its parts imply. fieldIDs lists the
+// fields that the group hashes. ParseGroupMod does the same for the text of a group. Errors are *CodedError.
 func NewGroup(g Group, fieldIDs []FieldID) (Group, error) {
 	var names []string
 	for _, id := range fieldIDs {
@@ -43,8 +43,8 @@ func NewGroup(g Group, fieldIDs []FieldID) (Group, error) {
 // names none. The caller must not change it.
 func (g *Group) HashedFields() []FieldID { return g.hashed }
 
-// AppendFieldArray appends the fields that a group hashes, each with a mask of all bits, in the format of the
-// group's property for them.
+// AppendFieldArray appends the fields that a group hashes, each with a mask of all bits. This is the format
+// of the property "fields" of a group's selection method.
 func AppendFieldArray(b []byte, ids []FieldID, v Version) []byte {
 	for _, id := range ids {
 		h := wireField(id).header(v)

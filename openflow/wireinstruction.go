@@ -4,8 +4,8 @@ package openflow
 
 import "fmt"
 
-// instructionOrder lists the types of instructions in their order of execution. The decoded list of actions
-// has this order, whatever the order in the message.
+// instructionOrder lists the types of instructions in the order in which a switch executes them.
+// DecodeInstructions returns the actions in this order, whatever the order in the message.
 var instructionOrder = []uint16{instructionMeter, instructionApply, instructionClear, instructionWrite, instructionMetadata, instructionGoto}
 
 // instructionSizes has the size in bytes of each type of instruction. 0 means that the size varies.

@@ -10,8 +10,9 @@ import (
 
 // This file has the encoding of learn. It is Nicira's action 16, or 45 if it has a limit or a result.
 
-// A learn action has a specification for each match field and action of the learned flow. These are the bits
-// in the header of a specification. The last three are flags of the whole action.
+// A learn action on the wire has a specification for each match field and each action of the learned flow.
+// These constants are the bits in the header of a specification. The last three are flags of the whole learn
+// action.
 const (
 	learnBits      = 0x3ff // number of bits of the value
 	learnDst       = 3 << 11
@@ -133,8 +134,8 @@ func (d *actionDecoder) decodeLearn(subtype uint16, b []byte) (Action, error) {
 	return Action{Kind: ActLearn, Learn: s}, nil
 }
 
-// learnItem decodes one match field or action of the learned flow, and adds it to s. It returns the bytes
-// behind it.
+// learnItem decodes one specification (a match field or an action of the learned flow) at the start of b,
+// and adds it to s. It returns the bytes that follow.
 func (d *actionDecoder) learnItem(l *learnChecker, s *LearnSpec, b []byte) ([]byte, error) {
 	header := be.Uint16(b)
 	bits := header & learnBits
@@ -186,9 +187,9 @@ func (d *actionDecoder) learnItem(l *learnChecker, s *LearnSpec, b []byte) ([]by
 	return b, nil
 }
 
-// checkDst returns an error if the learned flow cannot match on, or load to, the field item.Dst, because the
-// known part of its match does not meet the field's prerequisite. It adds a match on a constant to the known
-// part.
+// checkDst returns an error if the learned flow cannot match on the field item.Dst, or load to it. The flow
+// can only do so if the match items before it meet the field's prerequisite. If the item is a match on a
+// constant, checkDst adds it to these.
 func (l *learnChecker) checkDst(d *actionDecoder, item *LearnItem) error {
 	c := l.inner()
 	c.checked = l.outer.checked

@@ -131,9 +131,9 @@ func decodeController2(b []byte) (Action, error) {
 	return c.withReason(reason)
 }
 
-// CutProperty cuts the first property, and the padding to 8 bytes behind it, off b. A property has a type (16
-// bits), a length in bytes (16 bits) and a body. The length does not count the padding. Errors are
-// *CodedError.
+// CutProperty cuts the first property off b, and the padding to a multiple of 8 bytes that follows it. A
+// property has a type (16 bits), a length in bytes (16 bits) and a body. The length does not count the
+// padding. Errors are *CodedError.
 func CutProperty(b []byte) (kind uint16, body, rest []byte, err error) {
 	if len(b) < 4 {
 		return 0, nil, nil, coded(ErrPropBadLen, "a property ends within its header")

@@ -10,11 +10,11 @@ func init() {
 		encode: (*actionEncoder).deleteField, nicira: map[uint16]niciraRow{nxDeleteField: {14, (*actionDecoder).deleteField}}})
 }
 
-// On the wire, the header of a field tun_metadata has the length of the value that follows. The value may be
-// shorter than the option. Then the missing bytes in front are 0, in the value and in the mask.
+// On the wire, the length in the header of a field tun_metadata may be smaller than the length of the Geneve
+// option. The first bytes of the option are then missing, and are 0 in the value and in the mask.
 
-// header returns the header of a field as FieldID.header does. For a field tun_metadata, the header has the
-// length in the map.
+// header returns the header of a field for version v. The length in the header of a field tun_metadata comes
+// from the map.
 func (m *TLVMap) header(id FieldID, v Version) oxmHeader {
 	h := id.header(v)
 	if f := m.Field(id); f != nil {
@@ -23,8 +23,8 @@ func (m *TLVMap) header(id FieldID, v Version) oxmHeader {
 	return h
 }
 
-// tlv returns the entry's value and mask in the length of the mapped option. Errors are
-// *CodedError.
+// tlv returns the value and the mask of a field tun_metadata in the length that the map gives the field.
+// Errors are *CodedError.
 func (e *oxmEntry) tlv(m *TLVMap) (v TLVValue, err error) {
 	f := m.Field(e.id)
 	if f == nil {
@@ -56,7 +56,7 @@ func (e *oxmEntry) tlv(m *TLVMap) (v TLVValue, err error) {
 	return TLVValue{slices.Clone(value), slices.Clone(mask)}, nil
 }
 
-// requireTLV makes the match m require the entry, whose field is one of tun_metadata. Errors are *CodedError.
+// requireTLV adds the decoded field tun_metadata to the match m. Errors are *CodedError.
 func (e *oxmEntry) requireTLV(m *Match, tlvs *TLVMap) error {
 	v, err := e.tlv(tlvs)
 	if err != nil {
@@ -110,7 +110,7 @@ func (e *actionEncoder) setTLV(b []byte, id FieldID, v *TLVValue) []byte {
 	return endAction(e.tlvs.appendValue(b, id, v), start)
 }
 
-// loadTLV appends a load to a field tun_metadata. In OpenFlow 1.5 the load becomes a set_field with a mask.
+// loadTLV appends a load to a field tun_metadata. OpenFlow 1.5 gets a set_field with a mask instead.
 func (e *actionEncoder) loadTLV(b []byte, a *Action) []byte {
 	f := e.tlvs.Field(a.Dst.Field)
 	if f == nil {
@@ -130,7 +130,7 @@ func (e *actionEncoder) loadTLV(b []byte, a *Action) []byte {
 // deleteFieldLen is the length of delete_field in bytes.
 const deleteFieldLen = 24
 
-// deleteField appends delete_field: behind the subtype are the header of the field, and zeros.
+// deleteField appends a delete_field action. The header of the field and zeros follow the subtype.
 func (e *actionEncoder) deleteField(b []byte, a *Action) []byte {
 	start := len(b)
 	b = e.tlvs.header(a.Dst.Field, Version10).append(appendNX(b, nxDeleteField), false)

@@ -13,11 +13,11 @@ const (
 	Version15 Version = 6
 )
 
-// portOffset is added to a reserved port number of OpenFlow 1.0 (16 bits) to get the number of OpenFlow 1.1
-// and later (32 bits).
+// portOffset is the difference between the numbers of a reserved port in OpenFlow 1.0 (16 bits) and in later
+// versions (32 bits).
 const portOffset = 0xffff0000
 
-// WirePort returns a port number as OpenFlow 1.1 and later write it.
+// WirePort returns the number with which OpenFlow 1.1 and later encode a port.
 func WirePort(number uint32) uint32 {
 	if number >= PortMax && number <= PortNone {
 		return number + portOffset
@@ -25,8 +25,8 @@ func WirePort(number uint32) uint32 {
 	return number
 }
 
-// PortFromWire returns the port number of Weft, which has 16 bits, for a number of OpenFlow 1.1 or later. ok
-// is false if no port can have the number.
+// PortFromWire returns the port for a number of OpenFlow 1.1 or later. Weft uses the 16-bit numbers of
+// OpenFlow 1.0. ok is false if no port can have the number.
 func PortFromWire(number uint32) (port uint32, ok bool) {
 	switch {
 	case number < PortMax:

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package openflowtest makes random flows and frames for the tests of openflow and of packages that import
-// it. The flows are texts and the frames are keys, so that this package does not import openflow, whose own
-// tests use it. It also has the names of the tests' ports, and their TLV map.
+// Package openflowtest makes random flows and frames for the tests of package openflow and of packages that
+// import it. A flow is a text, and a frame is a flowtable.Key. So this package does not import openflow, and
+// the tests of openflow can use it. It also has the port names and the TLV map of these tests.
 package openflowtest
 
 import (
@@ -15,8 +15,8 @@ import (
 	"weft/packet"
 )
 
-// Options has the Geneve options of several frames. Some options are in the tests' TLV map, others are not.
-// Some have another length than in the map. Some are critical, mapped or not.
+// Options has the Geneve options of several frames. The TLV map TLVMappings has some of these options. Some
+// options have another length than in the map. Some are critical, with or without a mapping.
 var Options = [][]byte{
 	{1, 2, 0, 1, 0, 0, 0, 1},
 	{1, 2, 0, 1, 0, 0, 0, 2, 1, 2, 1, 2, 0, 0, 0, 0, 0, 0, 0, 1},
@@ -272,8 +272,8 @@ func MatchText(r *rand.Rand) string {
 	return strings.Join(w, ",")
 }
 
-// ActionTexts are the actions that random flows have. A test of openflow demands that they write each header
-// field.
+// ActionTexts are the actions that random flows have. A test of package openflow fails unless they write
+// each header field that an action can write.
 var ActionTexts = []string{
 	"1", "2", "output:4", "set_queue:1", "pop_queue", "enqueue:2:1", "output(port=2,max_len=64)", "output(port=5,max_len=100)", "output(port=in_port,max_len=14)", "5", "6", "in_port", "flood", "all", "normal", "3", "99", "7", "local",
 	"mod_dl_src:00:00:00:00:00:02", "mod_dl_dst:00:00:00:00:00:03", "mod_nw_src:10.1.0.2", "mod_nw_dst:10.2.0.1",
@@ -311,7 +311,7 @@ var ActionTexts = []string{
 	"set_field:fe80::1->ipv6_dst", "set_field:fe80::2->ipv6_src", "move:tp_dst->reg1[0..15]", "move:tcp_src->tcp_dst", "fin_timeout(idle_timeout=2,hard_timeout=3)", "fin_timeout(idle_timeout=1)",
 }
 
-// notInSets matches the texts in ActionTexts that write_actions cannot have.
+// notInSets matches those texts in ActionTexts that an action set (write_actions) cannot have.
 var notInSets = regexp.MustCompile(`^(clone|note|learn|fin|output:reg|output\(|pop_queue|enqueue|sample|push:|pop:|exit|multipath|bundle)`)
 
 // ConjunctionsText returns the text of one or two conjunction actions.
@@ -324,7 +324,7 @@ func ConjunctionsText(r *rand.Rand) string {
 }
 
 // ActionsText returns the text of a random list of actions for a flow of the table. depth is the number of
-// clone actions around the list.
+// clone actions that already enclose the list.
 func ActionsText(r *rand.Rand, table, depth int) string {
 	if depth == 0 && r.IntN(6) == 0 {
 		return ConjunctionsText(r)
@@ -358,8 +358,8 @@ func ActionsText(r *rand.Rand, table, depth int) string {
 	return strings.Join(w, ",")
 }
 
-// randomSet returns the text of random instructions that change the action set, clear_actions and
-// write_actions. In most cases it returns none.
+// randomSet returns the texts of random clear_actions and write_actions instructions. In most cases it
+// returns none.
 func randomSet(r *rand.Rand, table int) (w []string) {
 	if r.IntN(12) == 0 {
 		w = append(w, "clear_actions")
