@@ -6,15 +6,15 @@ import (
 	of "weft/openflow"
 )
 
-// AsyncConfig selects the asynchronous messages that a controller gets: a bit for each reason
-// of a packet_in, port_status and flow_removed. Index 0 is for the roles equal and master,
-// index 1 for the role slave.
+// AsyncConfig says which asynchronous messages a controller gets. Each mask has a bit for each reason of the
+// message: packet_in, port_status or flow_removed. Element 0 is for controllers in the role equal or master,
+// element 1 for those in the role slave.
 type AsyncConfig struct {
 	PacketIn, PortStatus, FlowRemoved [2]uint32
 }
 
-// DefaultAsync returns the configuration of asynchronous messages that a controller has
-// at first (OpenFlow 1.5, 6.3.6). In the role slave, it gets only changes of ports.
+// DefaultAsync returns the configuration of asynchronous messages of a controller that has not set one
+// (OpenFlow 1.5, 6.3.6). In the role slave, a controller gets only port_status messages.
 func DefaultAsync(v Version) AsyncConfig {
 	c := AsyncConfig{PortStatus: [2]uint32{7, 7}}
 	c.PacketIn[0] = 1<<ReasonNoMatch | 1<<ReasonAction
@@ -25,15 +25,15 @@ func DefaultAsync(v Version) AsyncConfig {
 	return c
 }
 
-// properties returns the masks of c; the index is the type of OpenFlow 1.4's property (6.3.6 of
-// OpenFlow 1.5): for each message first the mask for slave, then that for master and equal.
+// properties returns pointers to the masks of c, in the order of the property types of OpenFlow 1.4: for
+// each message first the mask for the role slave, then that for master and equal.
 func (c *AsyncConfig) properties() []*uint32 {
 	return []*uint32{&c.PacketIn[1], &c.PacketIn[0], &c.PortStatus[1], &c.PortStatus[0], &c.FlowRemoved[1], &c.FlowRemoved[0]}
 }
 
-// DecodeSetAsync decodes a request that changes which asynchronous messages a controller gets.
-// oldConfig is the present configuration. A request of OpenFlow 1.4 or later changes only the
-// properties that it names.
+// DecodeSetAsync decodes a request that sets which asynchronous messages a controller gets. oldConfig is the
+// controller's present configuration. OpenFlow 1.4 and later change only the masks that the request
+// contains.
 func DecodeSetAsync(r *Request, oldConfig AsyncConfig) (c AsyncConfig, err error) {
 	b := reader{b: r.Body, tlvs: r.TLVs}
 	if r.Kind == NXSetAsync || r.Kind == SetAsync && r.Version == v13 {
@@ -61,7 +61,7 @@ func DecodeSetAsync(r *Request, oldConfig AsyncConfig) (c AsyncConfig, err error
 	return c, nil
 }
 
-// AppendAsyncReply appends the reply to a get_async request to b, with the configuration c.
+// AppendAsyncReply appends the reply to a get_async request, with the controller's configuration c.
 func AppendAsyncReply(b []byte, r *Request, c AsyncConfig) []byte {
 	start := len(b)
 	b = Begin(b, r.Version, TypeAsyncReply, r.XID)

@@ -18,14 +18,14 @@ const (
 	BundleDiscard BundleType = 6
 )
 
-// Flags of a bundle.
+// Flags of a bundle: all of its messages or none take effect, or they take effect in their order.
 const (
 	BundleAtomic  = 1
 	BundleOrdered = 2
 )
 
-// BundleMessage is a decoded bundle_control or bundle_add_message. Only the latter has an
-// Inner, the message to add to the bundle.
+// BundleMessage is a decoded bundle_control or bundle_add_message. In a bundle_add_message, Inner is the
+// message to add to the bundle. In a bundle_control, it is empty.
 type BundleMessage struct {
 	ID    uint32
 	Type  BundleType
@@ -33,8 +33,8 @@ type BundleMessage struct {
 	Inner []byte
 }
 
-// DecodeBundle decodes a bundle_control or a bundle_add_message. The result shares memory with
-// the request.
+// DecodeBundle decodes a bundle_control or a bundle_add_message. The result refers to the bytes of the
+// request.
 func DecodeBundle(r *Request) (m BundleMessage, err error) {
 	b := reader{b: r.Body, tlvs: r.TLVs}
 	m.ID, m.Type, m.Flags = b.u32(), BundleType(b.u16()), b.u16()
@@ -57,8 +57,8 @@ func DecodeBundle(r *Request) (m BundleMessage, err error) {
 	return m, nil
 }
 
-// AppendBundleReply appends the reply to the bundle_control message m. OpenFlow 1.3 uses ONF's
-// extension.
+// AppendBundleReply appends the reply to the bundle_control message m. In OpenFlow 1.3, bundles are an
+// extension of the ONF.
 func AppendBundleReply(b []byte, r *Request, m *BundleMessage) []byte {
 	start := len(b)
 	if r.Version == v13 {

@@ -8,8 +8,8 @@ import (
 	of "weft/openflow"
 )
 
-// CTMatch selects tracked connections, for Nicira's request ct_flush. A connection must match
-// every field that is set.
+// CTMatch selects connections of the connection tracker, for Nicira's request ct_flush. A connection must
+// have all values that are set.
 type CTMatch struct {
 	Zone             *uint16
 	Mark, MarkMask   uint32
@@ -18,7 +18,7 @@ type CTMatch struct {
 	Orig, Reply      CTTuple
 }
 
-// CTTuple selects connections by the addresses of one direction.
+// CTTuple selects connections by the addresses and ports of one direction.
 type CTTuple struct {
 	Src, Dst         netip.Addr // invalid: any
 	SrcPort, DstPort *uint16
@@ -26,7 +26,7 @@ type CTTuple struct {
 	Type, Code       *uint8  // ICMP and ICMPv6
 }
 
-// Numbers of the properties of ct_flush, and of the properties of the tuples in it.
+// Types of the properties of a ct_flush request, and of those in its tuples.
 const (
 	ctOrig      = 0
 	ctReply     = 1
@@ -45,7 +45,7 @@ const (
 	tupleCode    = 6
 )
 
-// DecodeCTFlush decodes Nicira's request to delete tracked connections.
+// DecodeCTFlush decodes Nicira's request ct_flush, which deletes connections from the connection tracker.
 func DecodeCTFlush(r *Request) (m CTMatch, err error) {
 	b := reader{b: r.Body, tlvs: r.TLVs}
 	m.Proto = b.u8()
@@ -113,8 +113,8 @@ func (m *CTMatch) property(kind uint16, body []byte) error {
 	return nil
 }
 
-// clearUnset empties a tuple that has only ICMP fields, all of them 0. ovs-ofctl sends such a
-// tuple if the command does not name it and the other tuple is of ICMP.
+// clearUnset empties the tuple if it has only ICMP fields and all of them are 0. If a command of ovs-ofctl
+// has one tuple, for ICMP, ovs-ofctl sends such a tuple for the other direction.
 func (t *CTTuple) clearUnset() {
 	if t.ID == nil || t.Type == nil || t.Code == nil || *t.ID != 0 || *t.Type != 0 || *t.Code != 0 {
 		return

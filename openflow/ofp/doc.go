@@ -4,9 +4,9 @@
 // with the extensions of Nicira that ovs-ofctl uses. Package openflow encodes and decodes
 // the matches and actions within them.
 //
-// A message is a []byte with its header. Identify finds its Kind in the table of messages
-// (kinds.go). The Decode functions take the body that Identify returns. The Append functions
-// append a message, or one entry of a Reply, to a []byte.
+// A message is a []byte that begins with its header. Identify finds its Kind in the table of messages
+// (kinds.go). The Decode functions take the Request that Identify returns. The Append functions
+// append a message, or one entry of a multipart reply (Reply), to a []byte.
 //
 // Every length that a message states is checked against the bytes that the message has. The
 // errors of Decode functions are *openflow.CodedError; AppendError makes the error message of

@@ -6,9 +6,9 @@ import (
 	of "weft/openflow"
 )
 
-// errorNumber is the type and code of an error in a range of OpenFlow versions. For the errors
-// of OpenFlow itself, vendor is 0. Nicira's errors for OpenFlow 1.0 have a type and a code. All
-// other experimenters' errors have only a type.
+// errorNumber is the type ("kind") and the code with which the versions from first to last encode an error.
+// vendor is 0 for an error of OpenFlow itself, otherwise it is the experimenter. In OpenFlow 1.0, Nicira's
+// errors have a type and a code. All other experimenters' errors have only a type.
 type errorNumber struct {
 	first, last Version
 	vendor      uint32
@@ -22,36 +22,36 @@ const (
 	v15 = of.Version15
 )
 
-// inAllVersions returns the numbers of an error that has the same type and code in every
-// version. For an error that OpenFlow 1.0 lacks, use the function named later.
+// inAllVersions returns the numbers of an error that has the same type and code in every version. The
+// function named later is for errors that OpenFlow 1.0 does not have.
 func inAllVersions(kind, code uint16) []errorNumber { return []errorNumber{{v10, v15, 0, kind, code}} }
 
 func later(kind, code uint16) []errorNumber { return []errorNumber{{v13, v15, 0, kind, code}} }
 
-// nxLater returns the numbers of an error for which OpenFlow 1.0 uses a number of
-// Nicira. Later versions have a type and code of their own.
+// nxLater returns the numbers of an error that OpenFlow 1.0 does not have. Nicira has a type and a code for
+// it in OpenFlow 1.0. Later versions have it themselves.
 func nxLater(nxKind, nxCode, kind, code uint16) []errorNumber {
 	return []errorNumber{{v10, v10, nicira, nxKind, nxCode}, {v13, v15, 0, kind, code}}
 }
 
-// onf13 returns the numbers of an error of OpenFlow 1.4 for which OpenFlow 1.3 uses a
-// number of ONF.
+// onf13 returns the numbers of an error that OpenFlow has since version 1.4. In OpenFlow 1.3 it is an error
+// of the ONF with this number.
 func onf13(number, kind, code uint16) []errorNumber {
 	return []errorNumber{{v13, v13, onf, number, 0}, {v14, v15, 0, kind, code}}
 }
 
-// nxProp returns the numbers of an error in a property: Nicira's in OpenFlow 1.0, and the error
-// type 14 (OFPET_BAD_PROPERTY) from OpenFlow 1.4 on.
+// nxProp returns the numbers of an error in a property. In OpenFlow 1.0 it is an error of Nicira. In
+// OpenFlow 1.3 it has the type kind13, and since OpenFlow 1.4 the type 14 (OFPET_BAD_PROPERTY).
 func nxProp(nxKind, nxCode, kind13, code13, code uint16) []errorNumber {
 	return []errorNumber{{v10, v10, nicira, nxKind, nxCode}, {v13, v13, 0, kind13, code13}, {v14, v15, 0, 14, code}}
 }
 
-// nxTLV returns Nicira's numbers of an error about tun_metadata fields or their map.
+// nxTLV returns the numbers of an error of Nicira about the fields tun_metadata or the TLV map.
 func nxTLV(code10, kind uint16) []errorNumber {
 	return []errorNumber{{v10, v10, nicira, 1, code10}, {v13, v15, nicira, kind, 0}}
 }
 
-// errorNumbers has the numbers of each error (OpenFlow 1.5, 7.5.4; Open vSwitch's
+// errorNumbers maps each error to its numbers in all versions (OpenFlow 1.5, 7.5.4, and Open vSwitch's
 // extensions).
 var errorNumbers = [of.ErrorCodes][]errorNumber{
 	of.ErrHelloIncompatible: inAllVersions(0, 0), of.ErrBadVersion: inAllVersions(1, 0), of.ErrBadType: inAllVersions(1, 1), of.ErrBadMultipart: inAllVersions(1, 2),
@@ -115,11 +115,11 @@ var errorNumbers = [of.ErrorCodes][]errorNumber{
 	of.ErrTLVAlreadyMapped: nxTLV(531, 20), of.ErrTLVDupEntry: nxTLV(532, 21), of.ErrTLVInUse: nxTLV(537, 38), of.ErrFlowInvalidTLV: nxTLV(536, 37),
 }
 
-// unencodable has the numbers that stand for an error for which the version has none (Open
-// vSwitch's NXBRC_UNENCODABLE_ERROR).
+// unencodable has the numbers of Open vSwitch's NXBRC_UNENCODABLE_ERROR. A controller gets it if its version
+// of OpenFlow has no number for an error.
 var unencodable = []errorNumber{{v10, v10, nicira, 1, 521}, {v13, v15, nicira, 10, 0}}
 
-// errorNumberOf returns the type and code of an error in a version of OpenFlow.
+// errorNumberOf returns the experimenter, type and code with which version v encodes an error.
 func errorNumberOf(code of.ErrorCode, v Version) errorNumber {
 	for _, rows := range [][]errorNumber{errorNumbers[code], unencodable} {
 		for _, n := range rows {
@@ -131,19 +131,19 @@ func errorNumberOf(code of.ErrorCode, v Version) errorNumber {
 	return errorNumber{kind: 1}
 }
 
-// errorData is the number of bytes of a request that the error message repeats
-// (OpenFlow 1.5, 7.5.4: at least 64).
+// errorData is the number of bytes of the request that an error message contains (OpenFlow 1.5, 7.5.4: at
+// least 64).
 const errorData = 64
 
-// Error types in the header of an error message that belongs to an experimenter.
+// Types of error messages whose error belongs to an experimenter.
 const (
 	errorExperimenter = 0xffff
-	// errorNicira10 is the type of vendor errors in OpenFlow 1.0. The body is vendor (32 bits),
-	// type (16) and code (16).
+	// errorNicira10 is the type of Nicira's errors in OpenFlow 1.0. The body has the vendor (32 bits), and the
+	// type and the code of the error (16 bits each).
 	errorNicira10 = 0xb0c2
 )
 
-// AppendError appends the error message about a request. It repeats the request's xid and first
+// AppendError appends the error message about a request. The message has the request's xid and its first
 // bytes.
 func AppendError(b []byte, v Version, code of.ErrorCode, request []byte) []byte {
 	start, n := len(b), errorNumberOf(code, v)

@@ -14,13 +14,12 @@ const (
 	noCookie = ^uint64(0)
 )
 
-// flagEmergency is the flag of flow_mod with which OpenFlow 1.0 names the emergency table. Weft
-// has no such table.
+// flagEmergency is OpenFlow 1.0's flag of a flow_mod for the emergency flow table, which Weft does not have.
 const flagEmergency = 4
 
-// DecodeFlowMod decodes a flow_mod, a change of the flow tables. tableInCommand is true
-// if an OpenFlow 1.0 peer has asked to send the table's number in the upper byte of the
-// command (Nicira's flow_mod_table_id).
+// DecodeFlowMod decodes a flow_mod, a change of the flow tables. tableInCommand is true if the controller
+// uses OpenFlow 1.0 and has enabled Nicira's extension flow_mod_table_id. The upper byte of the command is
+// then the table's number.
 func DecodeFlowMod(r *Request, tableInCommand bool) (of.FlowMod, error) {
 	switch {
 	case r.Kind == NXFlowMod:
@@ -69,8 +68,8 @@ func decodeNXFlowMod(r *Request, tableInCommand bool) (mod of.FlowMod, err error
 	return finish10(r, mod, m, command, tableInCommand, buffer, outPort, flags, b.b)
 }
 
-// finish10 decodes the fields that both forms of OpenFlow 1.0's flow_mod have: the standard
-// form and Nicira's.
+// finish10 decodes those fields that the standard flow_mod of OpenFlow 1.0 and Nicira's flow_mod have in
+// common.
 func finish10(r *Request, mod of.FlowMod, m of.Match, command uint16, tableInCommand bool, buffer uint32, outPort, flags uint16, actions []byte) (of.FlowMod, error) {
 	mod.Table = of.TableAll
 	if tableInCommand {
@@ -143,8 +142,8 @@ func decodeFlowMod13(r *Request) (mod of.FlowMod, err error) {
 	return withActions(&mod, &m, r, b.b)
 }
 
-// setFlags sets the flags of a decoded flow_mod, after its command. OpenFlow 1.0 has no flag for
-// the reset of counters, because an add always resets them. Later versions show this flag.
+// setFlags sets the flags of a decoded flow_mod whose command is already set. An add of OpenFlow 1.0 always
+// resets the counters and has no flag for it; setFlags sets the flag of later versions in its place.
 func setFlags(mod *of.FlowMod, flags uint16, v Version) error {
 	known := of.SendFlowRem | of.CheckOverlap
 	if v != v10 {
@@ -161,7 +160,8 @@ func setFlags(mod *of.FlowMod, flags uint16, v Version) error {
 	return nil
 }
 
-// withActions decodes the actions of a flow_mod and packs its match m. A delete has no actions.
+// withActions completes a decoded flow_mod: it decodes the actions in b and sets the match to m. A delete
+// gets no actions.
 func withActions(mod *of.FlowMod, m *of.Match, r *Request, b []byte) (of.FlowMod, error) {
 	c := of.ActionContext{Version: r.Version, Match: m, Table: mod.Table, TLVs: r.TLVs}
 	var err error

@@ -7,8 +7,8 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// DecodeFlowSelection decodes a request for the statistics of flows, or for their sum.
-// It returns a FlowMod that would delete the selected flows.
+// DecodeFlowSelection decodes a request for flow statistics or aggregate statistics. The result is a filter:
+// a FlowMod with the command Delete that would delete the selected flows.
 func DecodeFlowSelection(r *Request) (of.FlowMod, error) {
 	mod := of.FlowMod{Command: of.Delete}
 	b := reader{b: r.Body, tlvs: r.TLVs}
@@ -61,11 +61,11 @@ func appendDuration(b []byte, ns uint64) []byte {
 	return be.AppendUint32(be.AppendUint32(b, uint32(ns/second)), uint32(ns%second))
 }
 
-// age returns the time in nanoseconds from startNS until now.
+// age returns the nanoseconds from startNS to "now", or 0 if startNS is later.
 func age(now, startNS uint64) uint64 { return now - min(now, startNS) }
 
-// AppendFlowStats appends the statistics of one flow (rule) to a reply. now is the time
-// of CLOCK_MONOTONIC in nanoseconds.
+// AppendFlowStats appends the statistics of one flow (rule) to a reply. now is the present time of
+// CLOCK_MONOTONIC in nanoseconds.
 func AppendFlowStats(b []byte, r *Request, rule *ofproto.Rule, now uint64) []byte {
 	start, m := len(b), rule.Match.Unpack()
 	switch {
@@ -109,8 +109,7 @@ func AppendFlowStats(b []byte, r *Request, rule *ofproto.Rule, now uint64) []byt
 	return b
 }
 
-// wireAge returns the time from startNS until now in the form of Nicira's statistics:
-// seconds plus 1.
+// wireAge returns the time from startNS to "now" as Nicira's flow statistics encode it: the seconds plus 1.
 func wireAge(now, startNS uint64) uint16 { return uint16(min(age(now, startNS)/second+1, 0xffff)) }
 
 func appendTimes(b []byte, rule *ofproto.Rule) []byte {
@@ -121,7 +120,7 @@ func appendCounters(b []byte, rule *ofproto.Rule) []byte {
 	return be.AppendUint64(be.AppendUint64(be.AppendUint64(b, rule.Cookie), rule.Packets), rule.Bytes)
 }
 
-// Numbers of the statistics fields of OpenFlow 1.5 (7.2.4).
+// Class and field numbers of OpenFlow 1.5's statistics fields (OXS; 7.2.4).
 const (
 	oxsClass    = 0x8002
 	oxsDuration = 0
@@ -135,8 +134,8 @@ func oxs(b []byte, field, length uint8) []byte {
 	return append(be.AppendUint16(b, oxsClass), field<<1, length)
 }
 
-// beginOXS appends the header of a list of OpenFlow 1.5 statistics fields. endOXS later writes
-// the list's length into the header.
+// beginOXS appends the header of a list of OpenFlow 1.5's statistics fields (OXS). When the list is
+// complete, endOXS writes the length into this header.
 func beginOXS(b []byte) []byte { return zeros(b, 4) }
 
 func endOXS(b []byte, start int) []byte {
@@ -152,8 +151,7 @@ func appendOXS(b []byte, now uint64, rule *ofproto.Rule) []byte {
 	return endOXS(be.AppendUint64(oxs(b, oxsBytes, 8), rule.Bytes), start)
 }
 
-// AppendAggregate appends the body of a reply to an aggregate request: packets, bytes and flows
-// are sums over the selected flows.
+// AppendAggregate appends the body of a reply to an aggregate request: the sums of packets, bytes and flows.
 func AppendAggregate(b []byte, r *Request, packets, bytes uint64, flows uint32) []byte {
 	if r.Version >= v15 {
 		start := len(b)
@@ -164,11 +162,12 @@ func AppendAggregate(b []byte, r *Request, packets, bytes uint64, flows uint32) 
 	return zeros(be.AppendUint32(be.AppendUint64(be.AppendUint64(b, packets), bytes), flows), 4)
 }
 
-// reasons has the reason's number in a flow_removed message (OpenFlow 1.5, 7.4.2).
+// reasons maps the reason of a rule's removal to the reason's number in a flow_removed message (OpenFlow
+// 1.5, 7.4.2).
 var reasons = map[ofproto.Why]uint8{ofproto.WhyIdle: 0, ofproto.WhyHard: 1, ofproto.WhyDeleted: 2, ofproto.WhyGroup: 3, ofproto.WhyMeter: 4, ofproto.WhyEvicted: 5}
 
-// RemovedReason returns the number with which a flow_removed message gives the reason why a
-// flow left its table. If the version lacks the reason, the number is that of "delete".
+// RemovedReason returns the number of a reason in the flow_removed messages of version v. For a reason that
+// the version does not have, it returns the number of "delete".
 func RemovedReason(v Version, reason ofproto.Why) uint8 {
 	n := reasons[reason]
 	if v < v14 && n > 3 || v == v10 && n > 2 {
@@ -177,8 +176,9 @@ func RemovedReason(v Version, reason ofproto.Why) uint8 {
 	return n
 }
 
-// AppendFlowRemoved appends the message about a flow that has left its table. nxm is
-// true if an OpenFlow 1.0 peer has asked for Nicira's form.
+// AppendFlowRemoved appends the flow_removed message about a rule that has left its table. nxm is true if
+// the controller uses OpenFlow 1.0 and has requested Nicira's form of the message, whose match consists of
+// NXM fields.
 func AppendFlowRemoved(b []byte, v Version, nxm bool, rule *ofproto.Rule, now uint64, tlvs *of.TLVMap) []byte {
 	start, m := len(b), rule.Match.Unpack()
 	reason := RemovedReason(v, rule.Why)

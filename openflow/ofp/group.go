@@ -9,7 +9,7 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// Commands of a group_mod (OpenFlow 1.5, 7.3.4.3; Open vSwitch for add_or_mod).
+// Commands of a group_mod (OpenFlow 1.5, 7.3.4.3). The command add_or_mod is Open vSwitch's.
 const (
 	groupAdd    = 0
 	groupModify = 1
@@ -19,17 +19,16 @@ const (
 	groupAddOr  = 0x8000
 )
 
-// Numbers of buckets with a special meaning in requests that insert or remove buckets
-// (OpenFlow 1.5, 7.3.4.3).
+// Special bucket numbers in a group_mod that inserts or removes buckets: the first, the last, and all
+// buckets (OpenFlow 1.5, 7.3.4.3).
 const (
 	BucketFirst = 0xfffffffd
 	BucketLast  = 0xfffffffe
 	BucketAll   = 0xffffffff
 )
 
-// GroupChange is a decoded change of the group table. If it changes single buckets,
-// Insert or Remove is set. Its Command is then GroupModify, and Group has the inserted
-// buckets.
+// GroupChange is a decoded group_mod. If the group_mod inserts or removes single buckets of a group, Insert
+// or Remove is true and Command is GroupModify. Group.Buckets are then the buckets to insert.
 type GroupChange struct {
 	of.GroupMod
 	Insert, Remove bool
@@ -39,8 +38,8 @@ type GroupChange struct {
 var groupCommands = map[uint16]of.GroupCommand{groupAdd: of.GroupAdd, groupModify: of.GroupModify, groupDelete: of.GroupDelete,
 	groupInsert: of.GroupModify, groupRemove: of.GroupModify, groupAddOr: of.GroupPut}
 
-// modern reports whether a group message has the form of OpenFlow 1.5. Nicira's group messages
-// for OpenFlow 1.0 have this form, too.
+// modern reports whether the group message has the form of OpenFlow 1.5. Nicira uses this form for the group
+// messages of OpenFlow 1.0, too.
 func modern(r *Request) bool { return r.Version >= v15 || r.Version == v10 }
 
 // DecodeGroupMod decodes a group_mod, a change of the group table.
@@ -87,7 +86,7 @@ func DecodeGroupMod(r *Request) (c GroupChange, err error) {
 	return c, err
 }
 
-// decodeBuckets decodes the buckets of a group of the given type.
+// decodeBuckets decodes the list of buckets of a group. kind is the type of the group.
 func decodeBuckets(b []byte, r *Request, kind of.GroupType) ([]of.Bucket, error) {
 	var list []of.Bucket
 	for len(b) > 0 {
@@ -168,16 +167,16 @@ func decodeBucket(b *reader, r *Request, kind of.GroupType, number uint32) (of.B
 	return k, err
 }
 
-// The property with the selection method of a group is Netronome's extension. The numbers are
-// the vendor's, the property's, and the length of the method's name in bytes.
+// Numbers of Netronome's property for the selection method of a group: the vendor, the property's number,
+// and the length of the method's name in bytes.
 const (
 	netronome       = 0x0000154d
 	selectionMethod = 1
 	methodLen       = 16
 )
 
-// decodeGroupProperties sets the selection method of the group g, and returns the
-// header fields to hash.
+// decodeGroupProperties decodes the properties of a group_mod. It sets the selection method of g and returns
+// the fields that the group hashes.
 func decodeGroupProperties(g *of.Group, b []byte) ([]of.FieldID, error) {
 	var hashed []of.FieldID
 	for len(b) > 0 {
@@ -212,8 +211,8 @@ func decodeGroupProperties(g *of.Group, b []byte) ([]of.FieldID, error) {
 	return hashed, nil
 }
 
-// DecodeGroupSelection decodes a request about one group. It returns the group's
-// number, or of.GroupAny for all groups.
+// DecodeGroupSelection decodes a request for information about groups. It returns a group's number, or
+// of.GroupAny if the request is about all groups.
 func DecodeGroupSelection(r *Request) (uint32, error) {
 	if r.Kind == GroupDesc && !modern(r) {
 		return of.GroupAny, nil
@@ -287,8 +286,8 @@ func appendMethod(b []byte, g *of.Group, v Version) []byte {
 	return property(b, 0xffff, of.AppendFieldArray(body, g.HashedFields(), v))
 }
 
-// AppendGroupStats appends the statistics of one group to a reply. flows is the number
-// of flows that name the group.
+// AppendGroupStats appends the statistics of one group to a reply. flows is the number of flows that have an
+// action with this group. now is the present time of CLOCK_MONOTONIC in nanoseconds.
 func AppendGroupStats(b []byte, id uint32, flows uint32, s *ofproto.GroupStats, now uint64) []byte {
 	start := len(b)
 	b = be.AppendUint32(be.AppendUint32(zeros(b, 4), id), flows)
@@ -301,11 +300,12 @@ func AppendGroupStats(b []byte, id uint32, flows uint32, s *ofproto.GroupStats, 
 	return b
 }
 
-// groupActions has the actions that buckets may have: output, the VLAN actions, group,
-// the TTL actions and set_field.
+// groupActions is the bitmap of the actions that a bucket may have, by their types on the wire: output, the
+// VLAN actions, group, the TTL actions and set_field.
 const groupActions = 1<<0 | 1<<17 | 1<<18 | 1<<22 | 1<<23 | 1<<24 | 1<<25
 
-// AppendGroupFeatures appends the body of the reply to a request for group features.
+// AppendGroupFeatures appends the body of the reply to a group features request: capabilities, limits and
+// allowed actions.
 func AppendGroupFeatures(b []byte) []byte {
 	b = be.AppendUint32(be.AppendUint32(b, 0xf), 1|2|4) // weights, liveness, chains
 	for range 4 {

@@ -13,7 +13,7 @@ import (
 
 var be = binary.BigEndian
 
-// Version is a version of OpenFlow.
+// Version is the version number in the header of a message, such as of.Version15.
 type Version = of.Version
 
 // HeaderLen is the length of a message's header in bytes. Its fields are version (8
@@ -24,7 +24,7 @@ const HeaderLen = 8
 // header has 16 bits.
 const maxMessageLen = 0xffff
 
-// Header is the decoded header that every OpenFlow message begins with.
+// Header is the header of an OpenFlow message.
 type Header struct {
 	Version Version
 	Type    uint8
@@ -64,33 +64,32 @@ func ReadMessage(r io.Reader, buf []byte) ([]byte, error) {
 	return buf, err
 }
 
-// Begin appends the header of a new message to b, without its length. The message
-// begins at index len(b) of the result.
+// Begin appends the header of a message to b. The length in it is 0 until End writes it.
 func Begin(b []byte, v Version, kind uint8, xid uint32) []byte {
 	return be.AppendUint32(append(b, byte(v), kind, 0, 0), xid)
 }
 
-// End writes the length of the message that begins at index start of b.
+// End writes the length into the header of the message that begins at b[start].
 func End(b []byte, start int) []byte {
 	be.PutUint16(b[start+2:], uint16(len(b)-start))
 	return b
 }
 
-// zeros appends n zeros.
+// zeros appends n bytes of 0 to b.
 func zeros(b []byte, n int) []byte { return append(b, make([]byte, n)...) }
 
 // pad appends zeros to b, until the number of bytes after index start is a multiple of
 // 8.
 func pad(b []byte, start int) []byte { return zeros(b, (8-(len(b)-start)%8)%8) }
 
-// text appends s as a field of n bytes: at most n-1 bytes of s, then zeros.
+// text appends s in a field of n bytes: at most n-1 bytes of s, then zeros to the end of the field.
 func text(b []byte, s string, n int) []byte {
 	s = s[:min(len(s), n-1)]
 	return zeros(append(b, s...), n-len(s))
 }
 
-// reader reads numbers from the body of a message. A read beyond the body's end returns zeros,
-// and err then returns an error, so that a decoder checks only once.
+// reader reads numbers from the body of a message. A read beyond the end returns 0. The decoder calls err
+// once, after all reads, to learn whether that has happened.
 type reader struct {
 	b     []byte
 	tlvs  *of.TLVMap // the map that matches with tun_metadata fields need
@@ -113,16 +112,15 @@ func (r *reader) u32() uint32 { return be.Uint32(r.take(4)) }
 func (r *reader) u64() uint64 { return be.Uint64(r.take(8)) }
 func (r *reader) skip(n int)  { r.take(n) }
 
-// padded returns the next n bytes, and skips the padding after them, up to a multiple
-// of 8.
+// padded returns the next n bytes. It skips the padding that follows them up to a multiple of 8.
 func (r *reader) padded(n int) []byte {
 	v := r.take(n)
 	r.take(min((8-n%8)%8, len(r.b)))
 	return v
 }
 
-// err returns an error if a read went beyond the end of the body. The argument body names the
-// message in the error's text.
+// err returns an error if a read went beyond the end of the body. The argument is the name of the message
+// for the text of the error.
 func (r *reader) err(body string) error {
 	if r.short {
 		return coded(of.ErrBadRequestLen, "%s: a message is too short", body)

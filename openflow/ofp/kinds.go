@@ -6,8 +6,8 @@ import (
 	of "weft/openflow"
 )
 
-// Kind is the kind of a message, independent of the OpenFlow version and of the header that has
-// its type.
+// Kind says what a message is, for example FlowMod or PacketOut. A Kind is the same in all versions of
+// OpenFlow, although the type numbers differ.
 type Kind uint8
 
 // Kinds of messages that controllers send.
@@ -72,8 +72,8 @@ const (
 	Kinds // number of kinds
 )
 
-// Type numbers in message headers of OpenFlow 1.3 and later. If OpenFlow 1.0 has another
-// number, the comment says so.
+// Types in the header of a message, in OpenFlow 1.3 and later. A comment gives the number of OpenFlow 1.0
+// where it differs.
 const (
 	TypeHello        = 0
 	TypeError        = 1
@@ -97,8 +97,8 @@ const (
 	onf    = 0x4f4e4600
 )
 
-// messageClass tells which header holds the type of a message: the message's own header, an
-// experimenter header or a multipart header.
+// messageClass says where a message has the number that identifies it: in the message header, in an
+// experimenter header, or in a multipart header with or without an experimenter header.
 type messageClass uint8
 
 const (
@@ -108,8 +108,8 @@ const (
 	multipartExperimenter
 )
 
-// message is one row of the table of message kinds: the versions that have the kind, and the
-// numbers that identify it in the headers.
+// message is a row of the table of messages. It says which versions have a kind of message, and which
+// numbers in the headers identify it.
 type message struct {
 	kind        Kind
 	first, last Version
@@ -162,7 +162,7 @@ var messages = []message{
 	{GroupFeatures, of.Version10, of.Version10, multipartExperimenter, nicira, 9},
 }
 
-// messageKey has the numbers in a message's headers that identify its kind.
+// messageKey is the version, class, experimenter and number of a message. Together they identify its kind.
 type messageKey struct {
 	version        Version
 	class          messageClass
@@ -179,7 +179,7 @@ var kindOf = func() map[messageKey]Kind {
 	return index
 }()
 
-// multipartType returns the types that the headers of multipart requests and replies have.
+// multipartType returns the types of multipart requests and replies in the message header.
 func multipartType(v Version) (request, reply uint8) {
 	if v == of.Version10 {
 		return 16, 17
@@ -187,24 +187,24 @@ func multipartType(v Version) (request, reply uint8) {
 	return 18, 19
 }
 
-// Request is a message whose kind is known, with the bytes that a Decode function reads.
+// Request is a message that Identify has identified. The Decode functions take it.
 type Request struct {
 	Header
 	Kind    Kind
 	Message []byte // the whole message
-	// Body is the part after the headers: the message's own, the experimenter's and the multipart
-	// header. It shares the bytes of Message.
+	// Body is the message without its headers: the message header, the experimenter header and the multipart
+	// header. It is a part of Message.
 	Body []byte
 	// More is true if the next message continues this multipart request.
 	More bool
-	// TLVs is the bridge's TLV map, which the fields tun_metadata in the request and its reply
-	// need. The caller of Identify sets it.
+	// TLVs is the bridge's TLV map. The fields tun_metadata in the request and in the reply need it. Identify
+	// leaves it nil; its caller sets it.
 	TLVs *of.TLVMap
 	key  messageKey
 }
 
-// Identify finds the kind of a message. len(m) must equal the length in the header. The
-// error names the part of the message that Weft does not know.
+// Identify finds the kind of a message. len(m) must equal the length in the header. If Weft does not support
+// the message, the error names the number that is unknown.
 func Identify(m []byte) (Request, error) {
 	r := Request{Header: ReadHeader(m), Message: m, Body: m[HeaderLen:]}
 	r.key = messageKey{version: r.Version, number: uint32(r.Type)}

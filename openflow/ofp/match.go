@@ -19,8 +19,8 @@ func appendMatch(b []byte, m *of.Match, v Version, tlvs *of.TLVMap) []byte {
 	return pad(b, start)
 }
 
-// appendNXM appends a match that consists of NXM fields (Nicira's extended match, for OpenFlow
-// 1.0), with padding. It also returns the match's length in bytes without padding.
+// appendNXM appends a match as NXM fields with padding, as Nicira's messages for OpenFlow 1.0 have it. It
+// also returns the length of the fields in bytes, without the padding.
 func appendNXM(b []byte, m *of.Match, tlvs *of.TLVMap) ([]byte, uint16) {
 	start := len(b)
 	b = of.AppendMatch(b, m, v10, tlvs)
@@ -28,7 +28,7 @@ func appendNXM(b []byte, m *of.Match, tlvs *of.TLVMap) ([]byte, uint16) {
 	return pad(b, start), uint16(n)
 }
 
-// match reads a match in the form of OpenFlow 1.3 and later.
+// match reads a match of OpenFlow 1.3 and later, with its header and padding.
 func (r *reader) match() (of.Match, error) { return r.matchAs(of.DecodeMatch) }
 
 func (r *reader) matchAs(decode func([]byte, *of.TLVMap) (of.Match, error)) (of.Match, error) {
@@ -44,14 +44,14 @@ func (r *reader) matchAs(decode func([]byte, *of.TLVMap) (of.Match, error)) (of.
 	return decode(fields, r.tlvs)
 }
 
-// Class and field of NXM_NX_COOKIE.
+// Class and number of the NXM field NXM_NX_COOKIE.
 const (
 	cookieClass  = 1
 	cookieNumber = 30
 )
 
-// nxm reads a match of n bytes that consists of NXM fields. The field NXM_NX_COOKIE
-// selects flows by their cookie, so its value and mask are separate results.
+// nxm reads a match of NXM fields with a length of n bytes. NXM_NX_COOKIE is not a field of frames; it
+// selects flows by their cookie. So nxm returns its value and mask as separate results.
 func (r *reader) nxm(n int) (m of.Match, cookie, mask uint64, err error) {
 	if n > len(r.b) {
 		return m, 0, 0, coded(of.ErrMatchBadLen, "a match has a wrong length")

@@ -75,8 +75,8 @@ func DecodeMeterMod(r *Request) (mod of.MeterMod, err error) {
 	return mod, nil
 }
 
-// DecodeMeterSelection decodes a request about one meter. It returns the meter's
-// number, or of.MeterAll for all meters.
+// DecodeMeterSelection decodes a request for information about meters. It returns a meter's number, or
+// of.MeterAll if the request is about all meters.
 func DecodeMeterSelection(r *Request) (id uint32, err error) {
 	b := reader{b: r.Body, tlvs: r.TLVs}
 	return b.u32(), b.err("meter statistics")
@@ -108,7 +108,7 @@ func AppendMeterConfig(b []byte, m *of.Meter) []byte {
 	return b
 }
 
-// MeterCounters has the statistics of a meter.
+// MeterCounters has the counters of a meter and the number of the flows that use it.
 type MeterCounters struct {
 	ID, Flows      uint32
 	Packets, Bytes uint64
@@ -129,7 +129,8 @@ func AppendMeterStats(b []byte, c *MeterCounters) []byte {
 	return b
 }
 
-// AppendMeterFeatures appends the body of the reply to a request for meter features.
+// AppendMeterFeatures appends the body of the reply to a meter features request: limits, band types and
+// capabilities.
 func AppendMeterFeatures(b []byte) []byte {
 	b = be.AppendUint32(be.AppendUint32(b, of.MaxBands), 1<<bandDrop|1<<bandRemark)
 	b = be.AppendUint32(b, meterKbps|meterPktps|meterBurst|meterStats)

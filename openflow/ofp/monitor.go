@@ -7,8 +7,7 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// Flags in a request for a flow monitor (OpenFlow 1.5, 7.3.5.19; Open vSwitch's
-// extension).
+// Flags of a flow monitor request (OpenFlow 1.5, 7.3.5.19, and Open vSwitch's extension).
 const (
 	MonitorInitial = 1 << 0
 	MonitorAdd     = 1 << 1
@@ -19,11 +18,12 @@ const (
 	monitorOnlyOwn = 1 << 6 // OpenFlow 1.4 and later
 )
 
-// MonitorOnlyOwn is OpenFlow 1.4's flag for events about the controller's own changes alone.
-// Open vSwitch treats it like MonitorOwn.
+// MonitorOnlyOwn is OpenFlow 1.4's flag for events about only those changes that the controller has made
+// itself. Open vSwitch treats it like MonitorOwn.
 const MonitorOnlyOwn = monitorOnlyOwn
 
-// Monitor is a request for events about flows. Select is the filter of the flows.
+// Monitor is a controller's request for events about flows. Select is the filter: only changes of these
+// flows are reported.
 type Monitor struct {
 	ID     uint32
 	Flags  uint16
@@ -108,8 +108,7 @@ func (b *reader) monitor(r *Request) (m Monitor, err error) {
 	return m, err
 }
 
-// DecodeMonitorCancel decodes the request to end a flow monitor. It returns the
-// monitor's number.
+// DecodeMonitorCancel decodes the request to end a flow monitor. It returns the ID of the monitor.
 func DecodeMonitorCancel(r *Request) (uint32, error) {
 	b := reader{b: r.Body, tlvs: r.TLVs}
 	return b.u32(), b.err("flow_monitor_cancel")
@@ -127,8 +126,8 @@ const (
 	flowAbbreviated
 )
 
-// eventNumber returns the number of an event in a version. Nicira's and ONF's forms
-// have no initial event, so their numbers are lower by 1.
+// eventNumber returns the number that encodes an event in version v. The flow monitors of Nicira and of ONF
+// report initial flows as added flows, so their numbers are lower by 1.
 func eventNumber(v Version, e FlowEvent) uint16 {
 	if v >= v14 {
 		return uint16(e)
@@ -136,8 +135,8 @@ func eventNumber(v Version, e FlowEvent) uint16 {
 	return uint16(max(e, FlowAdded) - 1)
 }
 
-// AppendFlowUpdate appends an event of a flow monitor to a reply. A FlowDeleted includes the
-// reason rule.Why. The argument actions says whether the event includes the flow's actions.
+// AppendFlowUpdate appends an event of a flow monitor to a reply. "actions" says whether the event includes
+// the flow's actions. If the event is FlowDeleted, it includes the reason rule.Why.
 func AppendFlowUpdate(b []byte, v Version, e FlowEvent, rule *ofproto.Rule, actions bool, tlvs *of.TLVMap) []byte {
 	start, m := len(b), rule.Match.Unpack()
 	reason := uint8(0)
@@ -177,15 +176,15 @@ func AppendFlowUpdate(b []byte, v Version, e FlowEvent, rule *ofproto.Rule, acti
 	return b
 }
 
-// AppendAbbreviatedUpdate appends the abbreviated event of a flow monitor: the request with
-// this xid, the peer's own, has changed flows. The event has no details.
+// AppendAbbreviatedUpdate appends an event of a flow monitor without details. A controller gets it instead
+// of full events if it has made the changes itself. xid is that of its request.
 func AppendAbbreviatedUpdate(b []byte, v Version, xid uint32) []byte {
 	const size = 8
 	return be.AppendUint32(be.AppendUint16(be.AppendUint16(b, size), eventNumber(v, flowAbbreviated)), xid)
 }
 
-// NewMonitorUpdate begins a message with events of flow monitors. The message is a multipart
-// reply with the xid 0, to no request.
+// NewMonitorUpdate begins a multipart reply for events of flow monitors. The xid is 0, because no request
+// has caused the reply.
 func NewMonitorUpdate(v Version) *Reply {
 	r := &Request{Header: Header{Version: v}}
 	switch v {

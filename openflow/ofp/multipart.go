@@ -6,19 +6,17 @@ package ofp
 // message. The last entry of a message may exceed it, up to maxMessageLen.
 const replyLimit = 32 << 10
 
-// flagMore is the flag of a multipart message after which a further message continues the
-// reply.
+// flagMore is the flag of a multipart message that is not the last one of its request or reply.
 const flagMore = 1
 
-// Reply builds a multipart reply. It begins a new message after about every replyLimit
-// bytes.
+// Reply builds a multipart reply. If a message has about replyLimit bytes, the reply continues in another
+// one.
 type Reply struct {
 	request  *Request
 	messages [][]byte
 	b        []byte
 	body     int // length in bytes of the present message's headers
-	// Omitted is the number of entries that were left out because they are too long for
-	// a message.
+	// Omitted is the number of entries that the reply lacks because one entry alone exceeds a message.
 	Omitted int
 }
 
@@ -50,8 +48,7 @@ func (r *Reply) begin() {
 	r.b, r.body = b, len(b)
 }
 
-// Add appends one entry to the reply. The function entry appends the encoded entry to
-// its argument.
+// Add appends one entry to the reply. The argument is a function that appends the encoded entry to a slice.
 func (r *Reply) Add(entry func(b []byte) []byte) {
 	if len(r.b) > r.body && len(r.b) >= replyLimit {
 		r.flush(true)
@@ -79,8 +76,8 @@ func (r *Reply) flush(continued bool) {
 	r.begin()
 }
 
-// Take returns the complete messages, and removes them from the reply. The reply then continues
-// with further messages.
+// Take returns the messages that are complete, and removes them from the reply. Add may be called
+// afterwards.
 func (r *Reply) Take() [][]byte {
 	messages := r.messages
 	r.messages = nil

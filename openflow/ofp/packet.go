@@ -6,15 +6,15 @@ import (
 	of "weft/openflow"
 )
 
-// PacketOutRequest is a decoded packet_out. Match has the frame's in_port. In OpenFlow 1.5 it
-// also has the other fields that are not in the frame's bytes.
+// PacketOutRequest is a decoded packet_out. Match has the frame's in_port. In OpenFlow 1.5 it may also have
+// metadata, registers and tunnel fields.
 type PacketOutRequest struct {
 	Match   of.Match
 	Actions []of.Action
 	Frame   []byte // part of the request's message
 }
 
-// DecodePacketOut decodes a packet_out: a frame that a controller sends.
+// DecodePacketOut decodes a packet_out, with which a controller sends a frame through the switch.
 func DecodePacketOut(r *Request) (request PacketOutRequest, err error) {
 	b := reader{b: r.Body, tlvs: r.TLVs}
 	buffer, inPort, n := b.u32(), uint32(0), 0
@@ -56,7 +56,7 @@ func DecodePacketOut(r *Request) (request PacketOutRequest, err error) {
 	return request, err
 }
 
-// PacketIn is a frame that the switch sends to a controller.
+// PacketIn is a frame that the switch sends to a controller in a packet_in message.
 type PacketIn struct {
 	Frame    []byte // the first bytes of the frame
 	Total    int    // length of the whole frame
@@ -66,17 +66,17 @@ type PacketIn struct {
 	Metadata of.Match // in_port and the other fields that are not in the frame's bytes
 	Userdata string
 	InPort   uint32
-	// Continuation lets the controller resume the frame's translation by NXT_RESUME. Only
-	// packet_in2 carries it; nil: the translation is not paused.
+	// Continuation is the paused translation of the frame. The controller returns it in an NXT_RESUME to
+	// continue the translation. Only the form packet_in2 has it. It is nil if the translation is not paused.
 	Continuation []byte
 	TLVs         *of.TLVMap // of the bridge, for Metadata
 }
 
-// PacketInFormat is the form of packet_in messages that a controller has requested by Nicira's
+// PacketInFormat is the form of packet_in messages. A controller selects it by Nicira's message
 // set_packet_in_format.
 type PacketInFormat uint32
 
-// Forms of packet_in. The numbers are those of Nicira's set_packet_in_format.
+// Forms of packet_in, with their numbers in Nicira's message set_packet_in_format.
 const (
 	PacketInStandard PacketInFormat = 0
 	PacketInNXM      PacketInFormat = 1
@@ -89,12 +89,12 @@ const (
 	ReasonAction     = 1
 	ReasonInvalidTTL = 2
 	reasonActionSet  = 3 // in OpenFlow 1.4 and later, which also have the reasons group (4) and packet_out (5)
-	// ReasonMiss is the reason for a frame that a table-miss flow sends. From OpenFlow
-	// 1.3 on it is encoded as "no match", before as "action".
+	// ReasonMiss is the reason for a frame that a table-miss flow (priority 0, matches everything) sends.
+	// OpenFlow 1.3 and later encode it as "no match", OpenFlow 1.0 as "action".
 	ReasonMiss = 0xff
 )
 
-// Properties of Nicira's packet_in2.
+// Types of the properties of Nicira's packet_in2.
 const (
 	packetInFrame    = 0
 	packetInLen      = 1
@@ -109,7 +109,7 @@ const (
 	continuationPad      = 4 // padding at the start of a property that itself has properties
 )
 
-// PacketInReason returns the number with which a packet_in of the version gives the reason.
+// PacketInReason returns the number of a reason in the packet_in messages of version v.
 func PacketInReason(v Version, reason uint8) uint8 {
 	switch {
 	case reason == ReasonMiss && v == v10:
@@ -123,8 +123,9 @@ func PacketInReason(v Version, reason uint8) uint8 {
 	return reason
 }
 
-// AppendPacketIn appends a packet_in. If the frame does not fit into a message, the packet_in
-// has its first bytes and no Continuation, because NXT_RESUME needs the whole frame.
+// AppendPacketIn appends a packet_in. If the frame is too long for a message, the packet_in has only its
+// first bytes. It then has no Continuation, because the controller must return the whole frame in an
+// NXT_RESUME.
 func AppendPacketIn(b []byte, v Version, format PacketInFormat, p *PacketIn) []byte {
 	whole := appendPacketIn(b, v, format, p)
 	excess := len(whole) - len(b) - maxMessageLen

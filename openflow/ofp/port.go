@@ -6,13 +6,13 @@ import (
 	of "weft/openflow"
 )
 
-// Port is a port as OpenFlow messages describe it.
+// Port has the properties of a port that OpenFlow messages describe.
 type Port struct {
 	No    uint32
 	MAC   uint64 // hardware address, in the lower 48 bits
 	Name  string
 	State uint32 // StateDown and StateLive
-	// Config has the configuration bits, ConfigDown and others.
+	// Config has the bits of the port's configuration, such as ConfigDown.
 	Config   uint32
 	Features uint32 // current features: Feature10MbHD and others
 	Speed    uint32 // current speed, kbit/s; 0: unknown
@@ -37,8 +37,8 @@ const (
 	FeatureAutoneg
 )
 
-// SpeedFeature returns the feature bit of a speed in Mbit/s and of full or half duplex. For an
-// unknown speed, 0, it returns 0.
+// SpeedFeature returns the feature bit for a speed in Mbit/s with full or half duplex. It returns 0 if the
+// speed is unknown (0).
 func SpeedFeature(mbps uint32, full bool) uint32 {
 	switch {
 	case mbps == 0:
@@ -117,22 +117,22 @@ func AppendPort(b []byte, v Version, p *Port) []byte {
 	return b
 }
 
-// Reasons of a port_status.
+// Reasons in a port_status message.
 const (
 	PortAdded    = 0
 	PortDeleted  = 1
 	PortModified = 2
 )
 
-// AppendPortStatus appends the message about a port that was added, deleted or modified.
+// AppendPortStatus appends a port_status message: the port p was added, deleted or modified.
 func AppendPortStatus(b []byte, v Version, reason uint8, p *Port) []byte {
 	start := len(b)
 	b = zeros(append(Begin(b, v, TypePortStatus, 0), reason), 7)
 	return End(AppendPort(b, v, p), start)
 }
 
-// PortCounters has the statistics of a port. Messages give all other counters the value
-// unknownCounter.
+// PortCounters has the counters of a port. Messages have the value unknownCounter for all counters that are
+// not here.
 type PortCounters struct {
 	No                                     uint32
 	RxPackets, TxPackets                   uint64
@@ -142,8 +142,8 @@ type PortCounters struct {
 
 const unknownCounter = ^uint64(0)
 
-// DecodePortSelection decodes a request about one port. If the request is about all
-// ports, allPorts is true.
+// DecodePortSelection decodes a request for information about ports. If it is about all ports, allPorts is
+// true.
 func DecodePortSelection(r *Request) (port uint32, allPorts bool, err error) {
 	b := reader{b: r.Body, tlvs: r.TLVs}
 	if len(b.b) == 0 && r.Kind == PortDesc {
@@ -164,8 +164,8 @@ func DecodePortSelection(r *Request) (port uint32, allPorts bool, err error) {
 	return port, false, b.err("port statistics")
 }
 
-// AppendPortStats appends a port's counters to b, as struct ofp_port_stats of version v. The counters
-// that Weft does not have get the value unknownCounter.
+// AppendPortStats appends a port's counters as a struct ofp_port_stats of version v. Counters that Weft does
+// not have get the value unknownCounter.
 func AppendPortStats(b []byte, v Version, c *PortCounters) []byte {
 	start := len(b)
 	switch {
@@ -194,7 +194,7 @@ func AppendPortStats(b []byte, v Version, c *PortCounters) []byte {
 	return b
 }
 
-// PortChange is a decoded request to change the configuration of a port.
+// PortChange is a decoded port_mod. Mask has the bits of Config to change.
 type PortChange struct {
 	No           uint32
 	MAC          uint64
@@ -202,7 +202,7 @@ type PortChange struct {
 	Advertise    uint32
 }
 
-// DecodePortMod decodes a port_mod, a request to change a port.
+// DecodePortMod decodes a port_mod, with which a controller changes the configuration of a port.
 func DecodePortMod(r *Request) (PortChange, error) {
 	var c PortChange
 	b := reader{b: r.Body, tlvs: r.TLVs}

@@ -17,8 +17,8 @@ type Queue struct {
 // allQueues selects all queues of a port (OpenFlow 1.5, 7.3.5.9.2).
 const allQueues = 0xffffffff
 
-// QueueSelection selects the queues of a request: one queue or all queues, of one port or of
-// all ports. Queue is meaningless with AllQueues, Port with AllPorts.
+// QueueSelection says about which queues a request is: one queue or all queues, of one port or of all ports.
+// If AllQueues is true, Queue has no meaning. If AllPorts is true, Port has none.
 type QueueSelection struct {
 	Port      uint32
 	AllPorts  bool
@@ -31,8 +31,8 @@ func (s *QueueSelection) Has(q *Queue) bool {
 	return (s.AllPorts || s.Port == q.Port) && (s.AllQueues || s.Queue == q.ID)
 }
 
-// DecodeQueueSelection decodes a request about queues. A QueueConfigRequest is about all
-// queues of its ports.
+// DecodeQueueSelection decodes a request for information about queues. A QueueConfigRequest is about all
+// queues of a port or of all ports.
 func DecodeQueueSelection(r *Request) (s QueueSelection, err error) {
 	b := reader{b: r.Body}
 	if r.Version == v10 {
@@ -54,7 +54,7 @@ func DecodeQueueSelection(r *Request) (s QueueSelection, err error) {
 	return s, b.err("queues")
 }
 
-// AppendQueueStats appends the statistics of a queue.
+// AppendQueueStats appends the counters of a queue to a reply.
 func AppendQueueStats(b []byte, v Version, q *Queue) []byte {
 	switch {
 	case v == v10:
@@ -74,9 +74,8 @@ func AppendQueueStats(b []byte, v Version, q *Queue) []byte {
 	return b
 }
 
-// AppendQueueDesc appends the description of a queue (OpenFlow 1.4 and later). The description
-// omits the queue's rates, as in Open vSwitch, because OpenFlow states them relative to the
-// port's speed.
+// AppendQueueDesc appends the description of a queue (OpenFlow 1.4 and later). It leaves out the queue's
+// rates, as Open vSwitch does, because OpenFlow expresses them as fractions of the port's speed.
 func AppendQueueDesc(b []byte, q *Queue) []byte {
 	b = be.AppendUint32(be.AppendUint32(b, of.WirePort(q.Port)), q.ID)
 	return zeros(be.AppendUint16(b, 16), 6)

@@ -6,17 +6,17 @@ import (
 	of "weft/openflow"
 )
 
-// ResumeRequest is a decoded NXT_RESUME: a paused frame that a controller returns.
+// ResumeRequest is a decoded NXT_RESUME. With it, a controller returns a frame whose translation was paused.
 type ResumeRequest struct {
-	// Metadata has in_port and the other fields that are not in the frame's bytes. The
-	// controller may have changed them.
+	// Metadata has the fields that are not in the frame's bytes, such as in_port and registers. The controller
+	// may have changed them.
 	Metadata     of.Match
 	Frame        []byte // part of the request's message
 	Continuation []byte // part of the request's message
 }
 
-// DecodeResume decodes an NXT_RESUME, which has the properties of the packet_in2 that it
-// answers.
+// DecodeResume decodes an NXT_RESUME. It has the same properties as the packet_in2 with which the controller
+// got the frame.
 func DecodeResume(r *Request) (request ResumeRequest, err error) {
 	for b := r.Body; len(b) > 0; {
 		kind, body, rest, err := of.CutProperty(b)

@@ -6,7 +6,7 @@ import (
 	of "weft/openflow"
 )
 
-// AppendHello appends a hello message that offers all versions that Weft supports.
+// AppendHello appends a hello message with a bitmap of the versions that Weft supports.
 func AppendHello(b []byte, xid uint32) []byte {
 	start := len(b)
 	b = Begin(b, newest, TypeHello, xid)
@@ -19,9 +19,9 @@ func AppendHello(b []byte, xid uint32) []byte {
 	return End(be.AppendUint32(b, bits), start)
 }
 
-// Negotiate returns the version to use after the peer's message hello. allowed
-// restricts the versions; nil allows all of them. ok is false if the sides have no
-// version in common.
+// Negotiate returns the version to use on a connection. hello is the hello message of the other side.
+// allowed lists the allowed versions; nil allows all of them. ok is false if the sides have no version in
+// common.
 func Negotiate(hello []byte, allowed []Version) (v Version, ok bool) {
 	if allowed == nil {
 		allowed = []Version{v10, v13, v14, v15}
@@ -49,14 +49,14 @@ func Negotiate(hello []byte, allowed []Version) (v Version, ok bool) {
 	return v, ok
 }
 
-// Features has the features of a switch that a reply to a features request states.
+// Features is what a switch states in the reply to a features request.
 type Features struct {
 	DatapathID uint64
 	Tables     uint8
 	Ports      []Port // OpenFlow 1.0 only
 }
 
-// Capabilities of a switch (OpenFlow 1.0, 5.3.1; OpenFlow 1.5, 7.3.1).
+// Capability bits of a switch (OpenFlow 1.0, 5.3.1; OpenFlow 1.5, 7.3.1).
 const (
 	capFlowStats  = 1 << 0
 	capTableStats = 1 << 1
@@ -95,14 +95,14 @@ func AppendFeatures(b []byte, v Version, xid uint32, f *Features) []byte {
 	return End(be.AppendUint32(be.AppendUint32(b, capabilities), 0), start)
 }
 
-// SwitchConfig is the configuration of a switch. MissSendLen is the largest number of bytes of
-// a frame without a matching flow that a controller gets.
+// SwitchConfig is the configuration of a switch for one controller. MissSendLen is the largest number of
+// bytes that a packet_in has of a frame without a matching flow.
 type SwitchConfig struct {
 	Flags       uint16
 	MissSendLen uint16
 }
 
-// DecodeSwitchConfig decodes a set_config message.
+// DecodeSwitchConfig decodes a set_config message, which has fragment handling in Flags and MissSendLen.
 func DecodeSwitchConfig(r *Request) (SwitchConfig, error) {
 	b := reader{b: r.Body, tlvs: r.TLVs}
 	return SwitchConfig{b.u16(), b.u16()}, b.err("set_config")
@@ -124,7 +124,8 @@ func AppendDescription(b []byte, d *Description) []byte {
 	return text(text(b, d.Serial, 32), d.Datapath, 256)
 }
 
-// AppendBarrierReply appends the reply to a barrier request.
+// AppendBarrierReply appends the reply to a barrier request. The switch sends it after it has processed all
+// earlier messages.
 func AppendBarrierReply(b []byte, v Version, xid uint32) []byte {
 	kind := uint8(21)
 	if v == v10 {
@@ -134,22 +135,22 @@ func AppendBarrierReply(b []byte, v Version, xid uint32) []byte {
 	return End(Begin(b, v, kind, xid), start)
 }
 
-// AppendEchoReply appends the reply to an echo request.
+// AppendEchoReply appends the reply to the echo request r, with the same data.
 func AppendEchoReply(b []byte, r *Request) []byte {
 	start := len(b)
 	return End(append(Begin(b, r.Version, TypeEchoReply, r.XID), r.Body...), start)
 }
 
-// AppendEchoRequest appends an echo request.
+// AppendEchoRequest appends an echo request without data. It tests whether the controller still answers.
 func AppendEchoRequest(b []byte, v Version, xid uint32) []byte {
 	start := len(b)
 	return End(Begin(b, v, TypeEchoRequest, xid), start)
 }
 
-// Role is the role of a controller: equal, master or slave.
+// Role is the role of a controller among several ones: equal, master or slave. A slave may only read.
 type Role uint32
 
-// Roles (OpenFlow 1.5, 7.3.9).
+// Values of a role, with their numbers on the wire (OpenFlow 1.5, 7.3.9).
 const (
 	RoleNoChange Role = iota
 	RoleEqual
@@ -157,9 +158,9 @@ const (
 	RoleSlave
 )
 
-// DecodeRole decodes a request to change the role of a controller. hasGeneration is true if the
-// request is for the role master or slave and does not have Nicira's form, which has no
-// generation.
+// DecodeRole decodes a role request. generation is the request's generation_id. hasGeneration is true if the
+// switch must check it. That is so for the roles master and slave, but not in Nicira's form of the request,
+// which has no generation_id.
 func DecodeRole(r *Request) (role Role, generation uint64, hasGeneration bool, err error) {
 	b := reader{b: r.Body, tlvs: r.TLVs}
 	role = Role(b.u32())
@@ -190,9 +191,9 @@ func AppendRoleReply(b []byte, r *Request, role Role, generation uint64) []byte 
 	return End(be.AppendUint64(b, generation), start)
 }
 
-// AppendRoleStatus appends the message that tells a controller its role, after another
-// controller's request has changed it. OpenFlow 1.0 has no such message, so b is
-// unchanged.
+// AppendRoleStatus appends a role_status message. It tells a controller that its role has changed because
+// another controller has requested the role master. OpenFlow 1.0 does not have this message, so
+// AppendRoleStatus appends nothing.
 func AppendRoleStatus(b []byte, v Version, role Role, generation uint64) []byte {
 	start := len(b)
 	switch {

@@ -9,7 +9,7 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// TableState is a flow table as OpenFlow messages describe it.
+// TableState has the properties and counters of a flow table that OpenFlow messages describe.
 type TableState struct {
 	ID         uint8
 	Flows      uint32
@@ -20,7 +20,7 @@ type TableState struct {
 
 const wild10All = 1<<22 - 1
 
-// AppendTableStats appends the statistics of a table.
+// AppendTableStats appends the statistics of a flow table to a reply.
 func AppendTableStats(b []byte, v Version, t *TableState) []byte {
 	b = append(b, t.ID, 0, 0, 0)
 	if v == v10 {
@@ -30,7 +30,7 @@ func AppendTableStats(b []byte, v Version, t *TableState) []byte {
 	return be.AppendUint64(be.AppendUint64(be.AppendUint32(b, t.Flows), t.Lookups.All), t.Lookups.Matched)
 }
 
-// Bits of a table's configuration.
+// Bits of a flow table's configuration, and numbers of its properties for eviction and vacancy events.
 const (
 	tableMissMask = 3
 	TableEviction = 1 << 2
@@ -55,15 +55,15 @@ func AppendTableDesc(b []byte, t *TableState) []byte {
 	return b
 }
 
-// TableChange is a decoded request to change the configuration of a flow table. If
-// Table is of.TableAll, it changes all tables.
+// TableChange is a decoded table_mod. Evict says whether a full table evicts flows. If Table is of.TableAll,
+// the change is for all tables.
 type TableChange struct {
 	Table uint8
 	Evict bool
 }
 
-// DecodeTableMod decodes a table_mod, a request to change a flow table. Before OpenFlow
-// 1.4 the request changes nothing.
+// DecodeTableMod decodes a table_mod, which changes the configuration of a flow table. Before OpenFlow 1.4
+// there is nothing that it could change.
 func DecodeTableMod(r *Request) (c TableChange, err error) {
 	b := reader{b: r.Body, tlvs: r.TLVs}
 	c.Table = b.u8()
@@ -102,7 +102,7 @@ func DecodeTableMod(r *Request) (c TableChange, err error) {
 	return c, nil
 }
 
-// Numbers of the properties of table features (OpenFlow 1.5, 7.3.5.18).
+// Types of the properties of table features (OpenFlow 1.5, 7.3.5.18).
 const (
 	featureInstructions = 0
 	featureNextTables   = 2

@@ -6,8 +6,8 @@ import (
 	of "weft/openflow"
 )
 
-// Nicira's messages about the TLV map (tlv_table): the request for a change, and the reply
-// with the map.
+// This file has Nicira's messages about the TLV map of a bridge (tlv_table): the request that changes it,
+// and the reply that lists it.
 
 const nxTLVTableReply = 26
 
@@ -15,7 +15,7 @@ const nxTLVTableReply = 26
 // (8), field (16) and padding (16).
 const tlvMappingLen = 8
 
-// DecodeTLVTableMod decodes a change of the TLV map.
+// DecodeTLVTableMod decodes Nicira's request to change the TLV map of a bridge.
 func DecodeTLVTableMod(r *Request) (mod of.TLVMod, err error) {
 	b := reader{b: r.Body, tlvs: r.TLVs}
 	mod.Command = of.TLVCommand(b.u16())
@@ -33,7 +33,7 @@ func DecodeTLVTableMod(r *Request) (mod of.TLVMod, err error) {
 	return mod, nil
 }
 
-// AppendTLVTableReply appends the reply with the TLV map.
+// AppendTLVTableReply appends the reply that lists the TLV map of a bridge.
 func AppendTLVTableReply(b []byte, r *Request, m *of.TLVMap) []byte {
 	start := len(b)
 	b = be.AppendUint32(be.AppendUint32(Begin(b, r.Version, TypeExperimenter, r.XID), nicira), nxTLVTableReply)

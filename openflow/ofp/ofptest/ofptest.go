@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ofptest encodes messages that a controller sends, for tests. It does not
-// import package ofp, so that the tests of ofp can use it.
+// Package ofptest encodes messages as a controller sends them, for tests. It does not import package ofp, so
+// that the tests of ofp can import it.
 package ofptest
 
 import (
@@ -13,7 +13,7 @@ import (
 var be = binary.BigEndian
 
 const (
-	// none is the number that means no buffer, any port or any group.
+	// none is the number for no buffer, any port or any group.
 	none        = 0xffffffff
 	vendorType  = 4
 	flowModType = 14
@@ -42,7 +42,7 @@ func padded(b []byte) []byte { return append(b, make([]byte, (8-len(b)%8)%8)...)
 // this is Nicira's flow_mod with the table in the command.
 func FlowMod(v of.Version, xid uint32, mod *of.FlowMod) []byte { return flowModWith(v, xid, mod, nil) }
 
-// flowModWith is FlowMod for a flow with fields of a TLV map.
+// flowModWith returns what FlowMod returns. Its match may have the fields tun_metadata of the map tlvs.
 func flowModWith(v of.Version, xid uint32, mod *of.FlowMod, tlvs *of.TLVMap) []byte {
 	m := mod.Match.Unpack()
 	match := of.AppendMatch(nil, &m, v, tlvs)
