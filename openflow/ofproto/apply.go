@@ -9,7 +9,7 @@ import (
 	"weft/openflow"
 )
 
-// ApplyError tells which change of a call of Apply failed, and why.
+// ApplyError says which change made a call of Apply fail, and why.
 type ApplyError struct {
 	Index int // index of the failed change in the caller's slice
 	Line  int // line number, see FlowMod.Line
@@ -25,8 +25,8 @@ func (e *ApplyError) Error() string {
 
 func (e *ApplyError) Unwrap() error { return e.Err }
 
-// bundle is a call of Apply in progress: changes that succeed together, with functions that
-// undo them.
+// bundle is the state of a call of Apply: the changes so far, and for each change a function that undoes it.
+// The changes succeed together or not at all.
 type bundle struct {
 	p       *Tables
 	nowNS   uint64
@@ -36,9 +36,9 @@ type bundle struct {
 	victims map[uint8][]*Rule // candidates for eviction, by table
 }
 
-// Apply applies all changes in mods, in order. If a change fails, Apply makes no change and
-// returns an *ApplyError. nowNS is CLOCK_MONOTONIC. The tables keep the slices Actions of mods;
-// the caller must not modify them any more. Apply refuses changes of CentralTable.
+// Apply applies all changes in mods, in order. If a change fails, Apply makes no change and returns an
+// *ApplyError. nowNS is CLOCK_MONOTONIC. The tables keep the slices Actions of mods; the caller must not
+// modify them any more. Apply refuses changes of CentralTable, the table of weft-central's flows.
 func (p *Tables) Apply(mods []openflow.FlowMod, nowNS uint64) (Changes, error) {
 	return p.applyAll(bundle{p: p, nowNS: nowNS}, mods)
 }
@@ -56,8 +56,8 @@ func (p *Tables) applyAll(b bundle, mods []openflow.FlowMod) (Changes, error) {
 	return b.changes, nil
 }
 
-// bundleMark is a point in a bundle to which undoSince can return. Its fields are lengths of
-// the bundle's lists.
+// bundleMark is a point in time of a bundle, to which undoSince can return. It has the lengths that the
+// lists of the bundle had at that time.
 type bundleMark struct{ undo, leaving, added, modified, removed int }
 
 func (b *bundle) mark() bundleMark {
@@ -65,26 +65,28 @@ func (b *bundle) mark() bundleMark {
 	return bundleMark{len(b.undo), len(b.p.leaving), len(c.Added), len(c.Modified), len(c.Removed)}
 }
 
-// undoSince undoes all changes after the point m, the newest first.
+// undoSince undoes the changes that were made after the point m, the newest first.
 func (b *bundle) undoSince(m bundleMark) {
 	for _, undo := range slices.Backward(b.undo[m.undo:]) {
 		undo()
 	}
 	c := &b.changes
 	b.undo, c.Added, c.Modified, c.Removed = b.undo[:m.undo], c.Added[:m.added], c.Modified[:m.modified], c.Removed[:m.removed]
-	// The lists of eviction candidates lack the rules that the undo has restored.
+	// The undone changes may have evicted rules, so the lists of candidates for eviction are no longer
+	// complete.
 	b.p.leaving, b.p.orphans, b.victims = b.p.leaving[:m.leaving], nil, nil
 }
 
-// releaseSlots frees the slots of rules that the previous change removed. They stay reserved
-// until then so that an undo can restore the rules in their slots.
+// releaseSlots frees the slots of the rules that the previous call of Apply removed. A slot is not free
+// before, because an undo may put the rule back into it.
 func (p *Tables) releaseSlots() {
 	p.free = append(p.free, p.leaving...)
 	p.leaving = p.leaving[:0]
 }
 
-// mergeChanges removes duplicates from the lists of changes, because one call of Apply may
-// change a rule more than once.
+// mergeChanges makes the lists of changes show the result of the whole call of Apply. If a call changes a
+// rule several times, the rule is then in one list, once. If the call added and removed a rule, it is in
+// none.
 func (b *bundle) mergeChanges() {
 	c := &b.changes
 	if len(c.Added)+len(c.Modified)+len(c.Removed) > 0 {
@@ -104,8 +106,9 @@ func (b *bundle) mergeChanges() {
 	})
 }
 
-// apply makes the change m, and deletes learned flows whose learn action is gone (see
-// takeOrphans). After an error, the caller must undo the change by undoSince.
+// apply makes the change m. If this removes the last learn action with delete_learned for some table and
+// cookie, it also deletes the flows with this table and cookie. After an error, the caller must call
+// undoSince.
 func (b *bundle) apply(m *openflow.FlowMod) error {
 	err := b.do(m)
 	if err == nil {

@@ -4,12 +4,12 @@ package ofproto
 
 import "weft/openflow"
 
-// This file applies changes that arrive as OpenFlow messages: each message alone, or many
-// messages as one bundle (OFPT_BUNDLE_CONTROL).
+// This file applies the changes that controllers send: each OpenFlow message alone, or many messages as one
+// bundle (OFPT_BUNDLE_CONTROL).
 
-// ApplyEach applies the changes in mods, in order. Each change is applied as a whole or
-// refused; errs has the error of each, or nil. In all other respects ApplyEach is like
-// Apply.
+// ApplyEach applies the changes in mods one by one, in order. A change that fails has no effect, and the
+// following changes are applied nevertheless. errs has the error of each change, or nil. Otherwise ApplyEach
+// does what Apply does.
 func (p *Tables) ApplyEach(mods []openflow.FlowMod, nowNS uint64) (c Changes, errs []error) {
 	p.releaseSlots()
 	b := bundle{p: p, nowNS: nowNS}
@@ -24,19 +24,19 @@ func (p *Tables) ApplyEach(mods []openflow.FlowMod, nowNS uint64) (c Changes, er
 	return b.changes, errs
 }
 
-// BundleItem is one message of a bundle. Either Flow or Group is set, or Frame with Execute.
+// BundleItem is one message of a bundle: a change of flows, a change of a group, or a packet-out. Only one
+// of Flow, Group and Frame is set.
 type BundleItem struct {
 	Flow  *openflow.FlowMod
 	Group *openflow.GroupMod
 	Frame *openflow.PacketOut
-	// Execute translates Frame with the tables as the earlier items have left them. An error
-	// refuses the bundle.
+	// Execute translates Frame. The tables then have the changes of the earlier messages of the bundle. If
+	// Execute returns an error, the bundle fails.
 	Execute func() error
 }
 
-// ApplyBundle applies all changes of a bundle, in order. If it returns an error
-// (*ApplyError), no change was made. In all other respects it is like Apply and
-// ApplyGroups.
+// ApplyBundle applies all messages of a bundle, in order. If it returns an error (*ApplyError), the tables
+// are unchanged. Otherwise it does what Apply and ApplyGroups do.
 func (p *Tables) ApplyBundle(items []BundleItem, nowNS uint64) (Changes, error) {
 	p.releaseSlots()
 	b := bundle{p: p, nowNS: nowNS}

@@ -10,27 +10,27 @@ import (
 	"weft/openflow"
 )
 
-// classifier finds the rule of highest priority in one table by tuple-space search.
-// Each different mask has a subtable of rules. A look-up searches the subtables in
-// the order of their highest priority, until none can hold a better rule.
+// classifier finds the rule of highest priority in one table by tuple-space search. The rules with the same
+// mask are in one subtable. A look-up searches the subtables in the order of their highest priority. It
+// ends when no further subtable can have a rule of higher priority than the best one found.
 //
 // Invariants:
 //   - subtables is sorted by compareSubtables, the highest priority first.
 //   - A look-up depends only on the bits of the masks that it has visited, subtable by
 //     subtable and stage by stage.
-//   - tries holds every rule's prefix of each field in prefixFields, if it has one.
+//   - tries has the prefix of each rule for each field in prefixFields, if the rule matches on a prefix.
 //
-// A subtable is searched in stages, until one shows that no rule matches. Bits of later
-// stages stay out of the megaflow. For example, connections of other hosts share a
-// megaflow although a rule matches a transport port of one host. Tries of the rules'
-// prefixes (prefix.go) may exclude a subtable by a few bits of an address.
+// A subtable is searched in stages, until one shows that no rule matches. The megaflow then does not
+// match on the bits of later stages. For example, if a rule matches a transport port of one host, the
+// connections of other hosts still share a megaflow. Tries of the rules' prefixes (prefix.go) may show
+// by a few bits of an address that a subtable has no matching rule.
 type classifier struct {
 	subtables []*subtable
 	byMask    map[unique.Handle[openflow.Flow]]*subtable
 	tries     [len(prefixFields)]prefixTrie
 }
 
-// subtable holds the rules of one mask.
+// subtable holds the rules that have the same mask.
 type subtable struct {
 	mask   openflow.Flow
 	shared unique.Handle[openflow.Flow] // handle of mask that the matches of the rules share
@@ -38,28 +38,29 @@ type subtable struct {
 	packed []uint8                      // positions of the mask's non-zero words in a PackedMatch
 	stages []stage                      // stages of the search; a miss in any stage ends the search
 	max    int                          // highest priority, -1 if empty
-	// rules maps the hash of a rule's value to the first rule with this hash. Rule.next
-	// links the further ones, highest priority first.
+	// rules maps the hash of a rule's value to the first rule with this hash. Rule.next is the next rule with
+	// the same hash. The highest priority is first.
 	rules      map[uint64]*Rule
 	priorities map[uint16]int // number of rules by priority
 }
 
-// stage is one step of a subtable's search. It compares some of the mask's words.
+// stage is one step in the search of a subtable. It compares the frame with some words of the mask.
 type stage struct {
 	words    []uint8
 	prefixes []prefixLength // prefixes that the mask has in the words of this stage
-	// seen has the number of rules for each hash of a rule's value, up to and including
-	// this stage. The last stage has no such map.
+	// seen counts the rules of the subtable by the hash of their values in the words of this stage and the
+	// earlier ones. The last stage has no such map.
 	seen map[uint64]int
 }
 
-// prefixLength says that a mask has a prefix of this length in prefixFields[field].
+// prefixLength says that a mask covers a prefix of a field, and nothing else of it. "field" is the index in
+// prefixFields, and length the number of bits.
 type prefixLength struct {
 	field, length uint8
 }
 
-// stageOf returns the search stage that compares a word. The first stage has the words that are
-// constant for a port or tunnel. Then come Ethernet, IP addresses and the transport header.
+// stageOf returns the search stage that compares a word of a Flow. Stage 0 has the words that change least:
+// ports, tunnels, metadata and registers. Then come Ethernet, IP, and the transport header.
 func stageOf(word int) int {
 	switch {
 	case word == flowtable.WEthDst || word == flowtable.WEthSrc:
@@ -114,8 +115,8 @@ func newSubtable(shared unique.Handle[openflow.Flow]) *subtable {
 	return s
 }
 
-// findPrefixes notes each address or port prefix of the mask at the search stage that compares
-// it.
+// findPrefixes finds the fields of which the mask covers a prefix. It stores each prefix in the search stage
+// that compares the field.
 func (s *subtable) findPrefixes() {
 	for i := range prefixFields {
 		p := &prefixFields[i]
@@ -131,7 +132,7 @@ func (s *subtable) findPrefixes() {
 	}
 }
 
-// mix adds the masked words of f to the hash h.
+// mix returns the hash h after these words of f, masked, are added to it.
 func (s *subtable) mix(h uint64, words []uint8, f *openflow.Flow) uint64 {
 	const prime = 0x9e3779b97f4a7c15
 	for _, w := range words {
@@ -141,13 +142,13 @@ func (s *subtable) mix(h uint64, words []uint8, f *openflow.Flow) uint64 {
 	return h
 }
 
-// hash returns the hash of match m, which has the subtable's mask.
+// hash returns the hash of the value of match m, which has the mask of the subtable.
 func (s *subtable) hash(m openflow.PackedMatch) uint64 {
 	f := s.expand(m)
 	return s.mix(1, s.words, &f)
 }
 
-// expand returns the full value of packed match m, which has the subtable's mask.
+// expand returns the value of the packed match m as a Flow. m has the mask of the subtable.
 func (s *subtable) expand(m openflow.PackedMatch) (f openflow.Flow) {
 	for i, w := range s.words {
 		f[w] = m.Word(int(s.packed[i]))
@@ -155,8 +156,8 @@ func (s *subtable) expand(m openflow.PackedMatch) (f openflow.Flow) {
 	return f
 }
 
-// note adds n to the counts in stage.seen for a rule with the value f. n is 1 for a new rule
-// and -1 for a removed one.
+// note updates stage.seen of all stages for a rule with the value f. n is 1 for a new rule and -1 for a
+// removed one.
 func (s *subtable) note(f *openflow.Flow, n int) {
 	h := uint64(1)
 	for i := range s.stages[:len(s.stages)-1] {
@@ -168,8 +169,8 @@ func (s *subtable) note(f *openflow.Flow, n int) {
 	}
 }
 
-// find returns the first rule in the subtable whose hash is that of flow f, or nil. The caller
-// compares the values. v records the bits of f that the search used.
+// find returns the first rule with the same hash as the flow f, or nil. The caller must compare the values,
+// because different values may have the same hash. v records the bits of f that the search has read.
 func (s *subtable) find(f *openflow.Flow, v Visitor, l *prefixLookup) *Rule {
 	h := uint64(1)
 	for i := range s.stages {
@@ -183,7 +184,7 @@ func (s *subtable) find(f *openflow.Flow, v Visitor, l *prefixLookup) *Rule {
 			first = s.rules[h]
 			there = first != nil
 		}
-		// If a rule has the flow's values in this stage, the tries cannot exclude it.
+		// Tries can only exclude the subtable if no rule has the flow's hash at this stage.
 		if !there && len(st.prefixes) > 0 && l.rulesOut(st.prefixes, v) {
 			return nil
 		}
@@ -205,26 +206,25 @@ func (s *subtable) matches(r *Rule, f *openflow.Flow) bool {
 	return true
 }
 
-// Visitor records the bits of a flow that a look-up has used.
+// Visitor records which bits of a flow a look-up has read. The megaflow must match on these bits.
 type Visitor interface {
-	// Visit records the bits of mask in the words with these indexes.
+	// Visit records the bits of "mask" in the words with these indexes.
 	Visit(words []uint8, mask *openflow.Flow)
-	// VisitWord records bits of one word.
+	// VisitWord records the bits of "mask" in one word.
 	VisitWord(word int, mask uint64)
 }
 
-// prefixLookup caches what the prefix tries say about one flow, for the subtables that one
-// look-up visits.
+// prefixLookup has the results of the prefix tries for one flow. A look-up searches several subtables, and
+// asks a trie only once.
 type prefixLookup struct {
 	c     *classifier
 	f     *openflow.Flow
 	found [len(prefixFields)]prefixFound
 }
 
-// rulesOut reports whether the prefix tries prove that no rule of a subtable matches
-// the flow. The proof is a field in which no rule has the flow's prefix. If there are
-// several such fields, rulesOut takes the field that needs the fewest bits as proof. v
-// records these bits.
+// rulesOut reports whether the prefix tries prove that no rule of a subtable matches the flow. This is so if
+// for one field no rule has a prefix of this length that the flow's address begins with. If several fields
+// prove it, rulesOut uses the field of which it must read the fewest bits. v records these bits.
 func (l *prefixLookup) rulesOut(prefixes []prefixLength, v Visitor) bool {
 	best, bits := -1, uint8(0)
 	for _, p := range prefixes {
@@ -248,8 +248,8 @@ func (l *prefixLookup) rulesOut(prefixes []prefixLength, v Visitor) bool {
 	return true
 }
 
-// lookup returns the matching rule of highest priority for the flow f, or nil. conj is
-// the ID of the conjunction through which the rule matches; 0: the rule matches alone.
+// lookup returns the matching rule of highest priority for the flow f, or nil. If the rule matches because
+// all parts of a conjunction have matching rules, conj is the conjunction's ID. Otherwise conj is 0.
 func (c *classifier) lookup(f *openflow.Flow, v Visitor) (r *Rule, conj uint32) {
 	var soft []*Rule
 	r = c.search(f, v, &soft)
@@ -259,10 +259,9 @@ func (c *classifier) lookup(f *openflow.Flow, v Visitor) (r *Rule, conj uint32) 
 	return c.conjunctive(f, v, r, soft)
 }
 
-// search returns the rule of highest priority that matches alone, without a
-// conjunction. If softRules is not nil, search appends to softRules the matching rules with
-// conjunction actions that have a higher priority. It may also append such rules of a
-// lower priority.
+// search returns the rule of highest priority that matches f and has no conjunction actions. If softRules is
+// not nil, search also collects in it the matching rules that have conjunction actions and a higher
+// priority. It may collect some of lower priority, too.
 func (c *classifier) search(f *openflow.Flow, v Visitor, softRules *[]*Rule) *Rule {
 	var best *Rule
 	l := prefixLookup{c: c, f: f}
@@ -303,7 +302,7 @@ func (c *classifier) find(m openflow.PackedMatch, priority uint16) *Rule {
 	return nil
 }
 
-// overlapping returns a rule of this priority whose match overlaps with m, or nil.
+// overlapping returns a rule of this priority that could match the same frame as m, or nil.
 func (c *classifier) overlapping(m openflow.PackedMatch, priority uint16) *Rule {
 	wanted := m.Unpack()
 	for _, s := range c.subtables {
@@ -333,8 +332,8 @@ func overlap(a, b *openflow.Match) bool {
 	return true
 }
 
-// eachPrefix calls the function fn for each field in which the mask is a prefix, with
-// its length.
+// eachPrefix calls the function fn for each field of which the subtable's mask covers a prefix. length is
+// the number of bits of the prefix.
 func (s *subtable) eachPrefix(fn func(field int, length uint8)) {
 	for i := range s.stages {
 		for _, p := range s.stages[i].prefixes {
@@ -410,7 +409,7 @@ func (c *classifier) remove(r *Rule) {
 	}
 }
 
-// setMax sets the highest priority of subtable s and moves s to its place in the sorted list.
+// setMax sets the highest priority of subtable s, and moves s to its place in the sorted list.
 func (c *classifier) setMax(s *subtable, highest int) {
 	at := slices.Index(c.subtables, s)
 	c.subtables = slices.Delete(c.subtables, at, at+1)
@@ -419,8 +418,8 @@ func (c *classifier) setMax(s *subtable, highest int) {
 	c.subtables = slices.Insert(c.subtables, at, s)
 }
 
-// compareSubtables orders subtables by highest priority, then by mask, whatever the order of
-// their creation. Of two overlapping rules of equal priority, always the same one wins.
+// compareSubtables compares subtables by highest priority, and then by mask. So the order does not depend on
+// the time of creation, and of two overlapping rules of equal priority always the same one wins.
 func compareSubtables(a, b *subtable) int {
 	if a.max != b.max {
 		return b.max - a.max

@@ -9,10 +9,10 @@ import (
 	"weft/openflow"
 )
 
-// conjunctive finds a rule that matches through a conjunction (see ovs-actions(7)): each of the
-// conjunction's parts has a matching rule. hardRule is the best rule that matches without a
-// conjunction. softRules lists the matching rules with conjunction actions. If foundRule is not
-// hardRule, id is the ID of the conjunction that matched.
+// conjunctive finds a rule that matches through a conjunction: each part of the conjunction has a matching
+// rule (ovs-actions(7)). hardRule is the best rule that matches without a conjunction. softRules are the
+// matching rules that have conjunction actions. If conjunctive finds a rule of a conjunction, id is the
+// conjunction's ID. Otherwise it returns hardRule and 0.
 func (c *classifier) conjunctive(f *openflow.Flow, v Visitor, hardRule *Rule, softRules []*Rule) (foundRule *Rule, id uint32) {
 	slices.SortStableFunc(softRules, func(a, b *Rule) int { return cmp.Compare(b.Priority, a.Priority) })
 	for len(softRules) > 0 && (hardRule == nil || softRules[0].Priority > hardRule.Priority) {
@@ -32,8 +32,8 @@ func (c *classifier) conjunctive(f *openflow.Flow, v Visitor, hardRule *Rule, so
 	return hardRule, 0
 }
 
-// complete returns the IDs of the conjunctions whose parts are all among the rules, in
-// ascending order.
+// complete returns the IDs of those conjunctions that have a rule in "rules" for each of their parts. The
+// IDs are in ascending order.
 func complete(rules []*Rule) (ids []uint32) {
 	type key struct {
 		id    uint32

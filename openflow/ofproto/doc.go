@@ -6,13 +6,13 @@
 // package xlate runs frames through the tables.
 //
 // A change of several flows, groups or meters succeeds as a whole or changes nothing. A look-up
-// tells its Visitor which bits of the flow it has read. The slow twin of the classifier, in the
-// tests, is a linear search.
+// tells its Visitor which bits of the flow it has read. The tests compare the classifier with a linear
+// search.
 //
 //	table.go, rule.go, bridge.go          the tables of a bridge, a rule, limits that bridges share
 //	apply.go, applyeach.go                changes as a whole, or one by one
 //	select.go, sortrules.go, format.go    the rules that a filter selects, their order and text
-//	classifier.go, prefix.go, conjunction.go   finds a key's rule
+//	classifier.go, prefix.go, conjunction.go   finds the rule that matches a frame
 //	tableconfig.go, eviction.go, fintimeout.go   limits of a table, timeouts of rules
 //	learn.go                              flows that learn actions add
 //	group.go, groupstats.go, meter.go     groups and meters

@@ -9,7 +9,7 @@ import (
 	"weft/openflow"
 )
 
-// Why is the reason of a rule's removal, as in OpenFlow's flow-removed message.
+// Why says why a rule was removed, as in OpenFlow's flow_removed message.
 type Why uint8
 
 // Reasons of a rule's removal.
@@ -25,23 +25,22 @@ const (
 
 var whyWords = [...]string{"", "delete", "idle", "hard", "eviction", "group_delete", "meter_delete"}
 
-// String returns the reason as ovs-ofctl monitor shows it.
+// String returns the reason in the word that ovs-ofctl monitor shows.
 func (w Why) String() string { return whyWords[w] }
 
-// TableConfig has the limit of one table, and what an add at the limit does.
+// TableConfig has the limit of one table. It says what happens to an add when the table is full.
 type TableConfig struct {
-	// Limit is the largest number of rules in the table; 0: only the limit of all tables
+	// Limit is the largest number of rules in the table. If it is 0, only the limit of the whole switch
 	// (Limits.Rules) applies.
 	Limit int
-	// Evict lets an add at the limit remove another rule instead of failing. A rule may
-	// be evicted if its importance is lower than the new rule's. A rule of equal
-	// importance may be evicted if it has a timeout. The order of eviction is: lowest
-	// importance, then rules with a timeout, then the rule that was unused for the
-	// longest time.
+	// If Evict is true, an add to a full table evicts another rule instead of failing. A rule may be evicted if
+	// its importance is lower than the new rule's. A rule of equal importance may be evicted if it has a
+	// timeout. The order of eviction is: lowest importance, then rules with a timeout, then the rule that was
+	// unused for the longest time.
 	Evict bool
 }
 
-// Configure sets the limits of a table. It removes no rules.
+// Configure sets the limits of a table. If the table has more rules, it keeps them.
 func (p *Tables) Configure(table uint8, c TableConfig) { p.config[table] = c }
 
 // Config returns the limits of a table and the number of its rules.
@@ -49,8 +48,9 @@ func (p *Tables) Config(table uint8) (c TableConfig, rules int) {
 	return p.config[table], p.counts[table]
 }
 
-// makeRoom makes sure that one more rule fits into the table and into the limit of all tables.
-// At a limit it evicts a rule, or returns an error if it may not.
+// makeRoom makes sure that one more rule fits into the table and into the limit of the whole switch. If a
+// limit is reached, it evicts a rule if the table is configured so (TableConfig.Evict). Otherwise it returns
+// an error.
 func (b *bundle) makeRoom(table uint8, m *openflow.FlowMod) error {
 	p, c := b.p, &b.p.config[table]
 	if b.central {
@@ -69,8 +69,8 @@ func (b *bundle) makeRoom(table uint8, m *openflow.FlowMod) error {
 	return nil
 }
 
-// evict removes the next rule in the order of eviction from the table, or from all tables for
-// TableAll. It returns false if no rule may be evicted for the new rule of m.
+// evict evicts the first rule in the order of eviction from the table. For TableAll, it evicts it from all
+// tables with TableConfig.Evict. It returns false if the rule that m adds may not displace this rule.
 func (b *bundle) evict(table uint8, m *openflow.FlowMod) bool {
 	list, sorted := b.victims[table]
 	if !sorted {
@@ -97,7 +97,8 @@ func (b *bundle) evict(table uint8, m *openflow.FlowMod) bool {
 // timed reports whether the rule has a timeout.
 func (r *Rule) timed() bool { return r.IdleTimeout|r.HardTimeout != 0 }
 
-// evictable returns the rules that may be evicted, in the order of eviction.
+// evictable returns the rules of the table, or of all tables, that may be evicted for some new rule. They
+// are in the order of eviction.
 func (p *Tables) evictable(table uint8) []*Rule {
 	var list []*Rule
 	for _, r := range p.rules {

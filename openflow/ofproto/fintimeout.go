@@ -2,15 +2,15 @@
 
 package ofproto
 
-// Finished is a flow with fin_timeout that has seen a TCP FIN or RST. Idle and Hard
+// Finished is a flow whose fin_timeout applies because a matching frame had a TCP FIN or RST. Idle and Hard
 // are its new timeouts in seconds; 0: unchanged.
 type Finished struct {
 	Rule       *Rule
 	Idle, Hard uint16
 }
 
-// ReduceTimeouts shortens the flow's timeouts to Idle and Hard, and reports whether one has
-// changed. It needs exclusive access to the tables.
+// ReduceTimeouts sets the flow's timeouts to Idle and Hard if these are shorter. It reports whether a
+// timeout has changed. It needs exclusive access to the tables.
 func (f *Finished) ReduceTimeouts() bool {
 	r := f.Rule
 	idle, hard := r.IdleTimeout, r.HardTimeout

@@ -9,9 +9,9 @@ import (
 	"weft/openflow"
 )
 
-// FormatRule returns r as a line of ovs-ofctl dump-flows at time nowNS (CLOCK_MONOTONIC), with
-// the leading blank and without a newline. Ports are shown by their names in "names", or by
-// number if it is nil.
+// FormatRule returns r as a line of ovs-ofctl dump-flows, with the blank at its start and without a newline.
+// Ages are those at nowNS (CLOCK_MONOTONIC). "names" has the names of ports; if it is nil, ports are shown
+// by number.
 func FormatRule(r *Rule, nowNS uint64, names openflow.Names) string {
 	const second = 1_000_000_000
 	var b strings.Builder

@@ -9,9 +9,9 @@ import (
 	"weft/openflow"
 )
 
-// ApplyGroups applies all changes in mods, in order. If one fails, it makes no change and
-// returns an *ApplyError. Deleting a group also deletes the flows that name it. nowNS is
-// CLOCK_MONOTONIC.
+// ApplyGroups applies all changes of groups in mods, in order. If one fails, it makes no change and returns
+// an *ApplyError. If a change deletes a group, the flows with an action for this group are deleted, too.
+// nowNS is CLOCK_MONOTONIC.
 func (p *Tables) ApplyGroups(mods []openflow.GroupMod, nowNS uint64) (Changes, error) {
 	p.releaseSlots()
 	b := bundle{p: p, nowNS: nowNS}
@@ -84,8 +84,8 @@ func applyGroup(groups map[uint32]*openflow.Group, removed map[uint32]bool, m *o
 	return nil
 }
 
-// refersTo reports whether an action of the list names a group or meter for which
-// selected returns true. kind is ActGroup or ActMeter.
+// refersTo reports whether one of the actions, or a nested action, names a group or meter for whose number
+// the function selected returns true. kind is ActGroup or ActMeter.
 func refersTo(actions []openflow.Action, kind openflow.ActionKind, selected func(id uint32) bool) bool {
 	for i := range actions {
 		a := &actions[i]
@@ -115,7 +115,8 @@ func (p *Tables) CheckReferences(actions []openflow.Action) error {
 // Group returns the group with this number, or nil.
 func (p *Tables) Group(id uint32) *openflow.Group { return p.groups[id] }
 
-// Groups returns the group with this number, or for GroupAny all groups by number.
+// Groups returns a list with the group of this number. For GroupAny, it returns all groups, in the order of
+// their numbers.
 func (p *Tables) Groups(id uint32) []*openflow.Group {
 	var list []*openflow.Group
 	for _, g := range p.groups {
@@ -127,8 +128,8 @@ func (p *Tables) Groups(id uint32) []*openflow.Group {
 	return list
 }
 
-// WatchesPorts reports whether translations depend on the liveness of ports. They do if a
-// bucket of a group watches a port, or if a flow has a bundle action.
+// WatchesPorts reports whether a translation may depend on the liveness of a port. That is so if a bucket of
+// a group watches a port, or if a flow has a bundle action.
 func (p *Tables) WatchesPorts() bool { return p.watching || p.bundles > 0 }
 
 func watchesPorts(groups map[uint32]*openflow.Group) bool {

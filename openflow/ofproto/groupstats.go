@@ -8,14 +8,15 @@ import (
 	"weft/openflow"
 )
 
-// GroupHit is a group, or one of its buckets, that the translation of a frame executed.
+// GroupHit is a group that the translation of a frame has executed, or one of its buckets. The group's
+// counters count the frames of this translation.
 type GroupHit struct {
 	Group  *openflow.Group
 	Bucket int // -1: the group itself
 }
 
-// GroupStats are a group's counters since its last change. Packets and Bytes count
-// frames before any action.
+// GroupStats are the counters of a group since it was added or modified. Packets and Bytes count the frames
+// as they were before any action of a bucket.
 type GroupStats struct {
 	CreatedNS      uint64 // CLOCK_MONOTONIC
 	Packets, Bytes uint64
@@ -25,8 +26,8 @@ type GroupStats struct {
 // BucketStats are the counters of one bucket.
 type BucketStats struct{ Packets, Bytes uint64 }
 
-// CreditGroups adds packets and bytes to the groups and buckets in hits that still exist. It
-// needs exclusive access to the tables.
+// CreditGroups adds packets and bytes to the counters of the groups and buckets in hits. It ignores groups
+// that were deleted or replaced. It needs exclusive access to the tables.
 func (p *Tables) CreditGroups(hits []GroupHit, packets, bytes uint64) {
 	for _, hit := range hits {
 		if p.groups[hit.Group.ID] != hit.Group {
@@ -51,12 +52,12 @@ func (p *Tables) GroupStats(g *openflow.Group) GroupStats {
 	return GroupStats{}
 }
 
-// GroupFlows returns the number of flows that name each group. The key of the map is
-// the group's number.
+// GroupFlows returns how many flows have an action with each group. The key of the map is the group's
+// number.
 func (p *Tables) GroupFlows() map[uint32]int { return p.flowsNaming(openflow.ActGroup) }
 
-// MeterFlows returns the number of flows that name each meter. The key of the map is
-// the meter's number.
+// MeterFlows returns how many flows have an action with each meter. The key of the map is the meter's
+// number.
 func (p *Tables) MeterFlows() map[uint32]int { return p.flowsNaming(openflow.ActMeter) }
 
 func (p *Tables) flowsNaming(kind openflow.ActionKind) map[uint32]int {
@@ -76,7 +77,7 @@ func (p *Tables) flowsNaming(kind openflow.ActionKind) map[uint32]int {
 	return flows
 }
 
-// startGroupStats clears the counters of new and changed groups.
+// startGroupStats sets the counters of new and of modified groups to 0.
 func (p *Tables) startGroupStats(oldGroups map[uint32]*openflow.Group, nowNS uint64) {
 	stats := make(map[uint32]*GroupStats, len(p.groups))
 	for id, g := range p.groups {

@@ -4,20 +4,21 @@ package ofproto
 
 import "weft/openflow"
 
-// learnKey identifies the flows that a learn action adds, by their table and cookie.
+// learnKey is the table and the cookie of the flows that a learn action adds.
 type learnKey struct {
 	table  uint8
 	cookie uint64
 }
 
-// learnGroup counts the flows, and the learn actions, that have the same learnKey.
+// learnGroup counts the flows with one table and cookie, and the learn actions that add such flows.
 type learnGroup struct {
 	learners int // number of learn actions with a limit or delete_learned
 	deleters int // number of learn actions with delete_learned
 	flows    int // number of flows with the key, learned or not
 }
 
-// MayLearn reports whether the limit of the learn action that made flow m allows the flow.
+// MayLearn reports whether the limit in the learn action allows it to add flow m. It returns true if the
+// tables already have a flow with this match and priority.
 func (p *Tables) MayLearn(m *openflow.FlowMod) bool {
 	if m.LearnLimit == 0 {
 		return true
@@ -26,7 +27,7 @@ func (p *Tables) MayLearn(m *openflow.FlowMod) bool {
 	return g == nil || g.flows < int(m.LearnLimit) || p.tables[m.Table].find(m.Match, m.Priority) != nil
 }
 
-// noteActions adds n to the tables' counts for each learn and bundle action of a rule. n is 1
+// noteActions updates the counts of learn actions and bundle actions for a rule with these actions. n is 1
 // for an added rule and -1 for a removed one.
 func (p *Tables) noteActions(actions []openflow.Action, n int) {
 	for i := range actions {
@@ -64,24 +65,25 @@ func (p *Tables) noteActions(actions []openflow.Action, n int) {
 	}
 }
 
-// noteLearner adds n to the number of learned rules of the port whose frame caused rule r, if
-// one did.
+// noteLearner adds n to the number of learned rules of a port, if a learn action has added rule r for a
+// frame of this port.
 func (p *Tables) noteLearner(r *Rule, n int) {
 	if r.learner != 0 {
 		p.common.learned.Add(r.learner, n)
 	}
 }
 
-// noteLearned adds n to the number of flows with rule r's table and cookie, if a learn action
-// with a limit or delete_learned uses that pair.
+// noteLearned adds n to the number of flows with the table and cookie of rule r, if there is a learn action
+// for them with a limit or delete_learned.
 func (p *Tables) noteLearned(r *Rule, n int) {
 	if g := p.learned[learnKey{r.Table, r.Cookie}]; g != nil {
 		g.flows += n
 	}
 }
 
-// takeOrphans calls the function remove for orphans: learned flows that no learn action
-// with delete_learned names any more.
+// takeOrphans calls the function remove for the flows with a certain table and cookie, after the last learn
+// action with delete_learned for them is gone. It does so for each such table and cookie. As in OVS,
+// these may also be flows that no learn action has added.
 func (p *Tables) takeOrphans(remove func(*Rule)) {
 	for len(p.orphans) > 0 {
 		key := p.orphans[0]
@@ -98,15 +100,16 @@ func (p *Tables) takeOrphans(remove func(*Rule)) {
 	p.orphans = nil
 }
 
-// Learned reports whether the tables already have the flow m of a learn action, with the same
-// cookie and actions.
+// Learned reports whether the tables already have the flow m that a learn action adds: with the same match,
+// priority, cookie and actions.
 func (p *Tables) Learned(m *openflow.FlowMod) bool {
 	r := p.tables[m.Table].find(m.Match, m.Priority)
 	return r != nil && r.Cookie == m.NewCookie && equalLearned(r.Actions, m.Actions)
 }
 
-// ApplyLearned adds the flows of learn actions, in order. Unlike Apply, it skips existing flows
-// and goes on after a refused one. The result refused is the number of refused flows.
+// ApplyLearned adds flows that learn actions have made, in order. It differs from Apply: it skips flows that
+// the tables already have, and continues after a flow that is refused. The result refused is the number of
+// refused flows.
 func (p *Tables) ApplyLearned(mods []openflow.FlowMod, nowNS uint64) (c Changes, refused int) {
 	p.releaseSlots()
 	b := bundle{p: p, nowNS: nowNS}
@@ -115,7 +118,7 @@ func (p *Tables) ApplyLearned(mods []openflow.FlowMod, nowNS uint64) (c Changes,
 			continue
 		}
 		before := b.mark()
-		// Other frames may have reached the limit after the translation.
+		// The flow was allowed during the translation, but flows of other frames may have reached the limit since.
 		if !p.MayLearn(&mods[i]) || b.apply(&mods[i]) != nil {
 			b.undoSince(before)
 			refused++
@@ -125,9 +128,9 @@ func (p *Tables) ApplyLearned(mods []openflow.FlowMod, nowNS uint64) (c Changes,
 	return b.changes, refused
 }
 
-// RefreshLearned restarts the timeouts of the learned flow m. usedNS (CLOCK_MONOTONIC) is
-// the arrival time of the last frame that would have learned the flow. RefreshLearned
-// returns false if the flow is gone.
+// RefreshLearned restarts the timeouts of the flow m that a learn action has added. usedNS (CLOCK_MONOTONIC)
+// is the arrival time of the last frame that executed the learn action. It returns false if the tables do
+// not have the flow any more.
 func (p *Tables) RefreshLearned(m *openflow.FlowMod, usedNS uint64) bool {
 	if !p.Learned(m) {
 		return false
@@ -137,8 +140,8 @@ func (p *Tables) RefreshLearned(m *openflow.FlowMod, usedNS uint64) bool {
 	return true
 }
 
-// equalLearned reports whether two lists of learned actions (load, output, fin_timeout)
-// are equal.
+// equalLearned compares two lists of actions of learned flows. Such a list has only load, output and
+// fin_timeout actions.
 func equalLearned(a, b []openflow.Action) bool {
 	if len(a) != len(b) {
 		return false

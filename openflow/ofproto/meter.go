@@ -9,17 +9,17 @@ import (
 	"weft/openflow"
 )
 
-// meterTable holds the meters of a bridge and allocates a slot for each band. The slot is the
-// index of the band's token bucket.
+// meterTable has the meters of a bridge. It assigns each band a slot, which is the index of the band's token
+// bucket in the data path.
 type meterTable struct {
 	meters map[uint32]*openflow.Meter
 	free   []uint32
 	next   uint32
 }
 
-// ApplyMeters applies all changes in mods, in order. If one fails, it makes no change and
-// returns an *ApplyError. Deleting a meter also deletes the flows that name it. changedMeters
-// has the new and the modified meters. nowNS is CLOCK_MONOTONIC.
+// ApplyMeters applies all changes of meters in mods, in order. If one fails, it makes no change and returns
+// an *ApplyError. If a change deletes a meter, the flows with an action for this meter are deleted, too.
+// changedMeters has the added and modified meters. nowNS is CLOCK_MONOTONIC.
 func (p *Tables) ApplyMeters(mods []openflow.MeterMod, nowNS uint64) (c Changes, changedMeters []*openflow.Meter, err error) {
 	p.releaseSlots()
 	t := meterTable{maps.Clone(p.meters), slices.Clone(p.common.meterSlots.free), p.common.meterSlots.next}
@@ -114,7 +114,8 @@ func (t *meterTable) release(m *openflow.Meter) {
 // Meter returns the meter with this number, or nil.
 func (p *Tables) Meter(id uint32) *openflow.Meter { return p.meters[id] }
 
-// Meters returns the meter with this number, or for MeterAll all meters by number.
+// Meters returns a list with the meter of this number. For MeterAll, it returns all meters, in the order of
+// their numbers.
 func (p *Tables) Meters(id uint32) []*openflow.Meter {
 	var list []*openflow.Meter
 	for _, m := range p.meters {

@@ -9,21 +9,20 @@ import (
 	"weft/openflow"
 )
 
-// prefixField is an address field for which a table has a trie with the prefixes of all
-// rules. The trie can prove, from the first bits of a frame's address, that no rule of
-// a subtable matches.
+// prefixField is a field of addresses or transport ports. A table has a trie for it, with the prefixes of
+// all rules. By the first bits of a frame's address or port, the trie can prove that no rule of a subtable
+// matches.
 type prefixField struct {
 	word  uint8
 	shift uint8 // position of the field's lowest bit in its word, for a field of at most 64 bits
 	bits  uint8 // size in bits; 128 bits take two words
-	// steps are the prefix lengths to which a megaflow's prefix is rounded up, in
-	// ascending order. Every different length makes a new mask, so the steps limit how
-	// many masks a sender can create.
+	// steps are the prefix lengths that megaflows may have in this field, in ascending order. A length is
+	// rounded up to the next of them. Each different length makes another mask of megaflows, so the steps limit
+	// how many masks a sender of frames can cause.
 	steps []uint8
 }
 
-// prefixFields lists the fields with a trie, addresses of tunnels first, in the order of the
-// search stages.
+// prefixFields lists the fields that have a trie, in the order of the search stages: tunnel addresses first.
 var prefixFields = [...]prefixField{
 	{flowtable.WTunIPv4, 32, 32, steps32}, {flowtable.WTunIPv4, 0, 32, steps32},
 	{flowtable.WTunIPv6Src, 0, 128, steps128}, {flowtable.WTunIPv6Dst, 0, 128, steps128},
@@ -38,7 +37,7 @@ var (
 	steps128 = []uint8{0, 16, 32, 48, 64, 128}
 )
 
-// stage returns the stage of a subtable's search that compares the field.
+// stage returns the search stage that compares the field.
 func (p *prefixField) stage() int { return stageOf(int(p.word)) }
 
 // value returns the field of flow f, left-aligned in 128 bits.
@@ -49,8 +48,7 @@ func (p *prefixField) value(f *openflow.Flow) openflow.Value128 {
 	return openflow.Value128{f[p.word] >> p.shift << (64 - p.bits), 0}
 }
 
-// mask returns the mask of the field's first n bits: hi for Flow[word], lo for the
-// next word.
+// mask returns the mask of the first n bits of the field: hi for Flow[word], lo for the next word.
 func (p *prefixField) mask(n uint8) (hi, lo uint64) {
 	m := prefixMask(n)
 	if p.bits == 128 {
@@ -67,7 +65,7 @@ func prefixMask(n uint8) openflow.Value128 {
 	return openflow.Value128{^(^uint64(0) >> n), 0}
 }
 
-// length returns the length of the prefix that mask has in the field.
+// length returns how many of the field's first bits "mask" has, without a gap.
 func (p *prefixField) length(mask *openflow.Flow) uint8 {
 	v := p.value(mask)
 	n := bits.LeadingZeros64(^v[0])
@@ -77,7 +75,7 @@ func (p *prefixField) length(mask *openflow.Flow) uint8 {
 	return uint8(min(n, int(p.bits)))
 }
 
-// round rounds the prefix length n up to the next of the field's steps.
+// round returns the next of the field's steps that is not less than the prefix length n.
 func (p *prefixField) round(n uint8) uint8 {
 	for _, s := range p.steps {
 		if n <= s {
@@ -87,15 +85,14 @@ func (p *prefixField) round(n uint8) uint8 {
 	return p.bits
 }
 
-// prefixTrie is a binary trie of the prefixes that rules have in one field. Each node
-// counts the rules with its prefix. A node without rules always has two children.
+// prefixTrie is a binary trie of the prefixes that the rules have in one field. A node is a prefix, with the
+// number of the rules that have it. A node without rules has two children.
 type prefixTrie struct {
 	nodes []prefixNode // nodes[0] is unused: index 0 means no node. nodes[1] is the root.
 	free  []uint32
 }
 
-// prefixNode is one prefix: the first length bits of value. The other bits of value are
-// 0.
+// prefixNode is the prefix that consists of the first length bits of value. The other bits of value are 0.
 type prefixNode struct {
 	value    openflow.Value128
 	children [2]uint32 // indexes of the children, selected by the bit after the prefix
@@ -105,17 +102,18 @@ type prefixNode struct {
 
 // prefixFound is the result of a look-up in a prefixTrie.
 type prefixFound struct {
-	// lengths is the set of lengths of the stored prefixes that match the value.
+	// lengths is a set of prefix lengths. For each of them, a rule has the value's first bits as prefix.
 	lengths [3]uint64
-	// looked is the number of leading bits of the value that determine lengths.
+	// looked is the number of leading bits of the value that the look-up has read. Another value with the same
+	// leading bits has the same result.
 	looked uint8
 	done   bool
 }
 
 func (f *prefixFound) contains(length uint8) bool { return f.lengths[length/64]>>(length%64)&1 != 0 }
 
-// lookup finds the stored prefixes of v. The result depends only on the first
-// longest.looked bits of v.
+// lookup finds the stored prefixes that v begins with. The result depends only on the first longest.looked
+// bits of v.
 func (t *prefixTrie) lookup(v openflow.Value128) (longest prefixFound) {
 	longest.done = true
 	if len(t.nodes) == 0 {
@@ -185,8 +183,8 @@ func (t *prefixTrie) add(v openflow.Value128, length uint8) {
 	}
 }
 
-// split inserts a parent with a prefix of length bits above a node. The argument index
-// is the node's index.
+// split puts a new node above the node with this index. The prefix of the new node consists of the first
+// "length" bits.
 func (t *prefixTrie) split(index uint32, length uint8) {
 	child := t.node(t.nodes[index])
 	n := &t.nodes[index]
@@ -205,7 +203,7 @@ func (t *prefixTrie) node(n prefixNode) uint32 {
 	return uint32(len(t.nodes) - 1)
 }
 
-// remove undoes one add.
+// remove removes one rule with the first length bits of v as its prefix.
 func (t *prefixTrie) remove(v openflow.Value128, length uint8) {
 	v = v.And(prefixMask(length))
 	parent, at := uint32(0), uint32(1)
@@ -228,7 +226,7 @@ func (t *prefixTrie) remove(v openflow.Value128, length uint8) {
 	}
 }
 
-// tidy replaces a node without rules and with only one child by the child.
+// tidy removes a node that has no rules and only one child. The child takes its place.
 func (t *prefixTrie) tidy(index uint32) {
 	n := &t.nodes[index]
 	if n.rules != 0 || (n.children[0] == 0) == (n.children[1] == 0) {

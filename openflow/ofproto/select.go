@@ -9,8 +9,8 @@ import (
 	"weft/openflow"
 )
 
-// Select returns the rules to which a filter (from ParseFilter) applies, sorted by
-// table, then from the highest priority down, then from the oldest.
+// Select returns the rules that a filter of ParseFilter selects. They are sorted by table, then by priority,
+// the highest first, and then by age, the oldest first.
 func (p *Tables) Select(filter *openflow.FlowMod) []*Rule {
 	rules := p.selectRules(filter)
 	slices.SortStableFunc(rules, func(a, b *Rule) int {
@@ -20,7 +20,7 @@ func (p *Tables) Select(filter *openflow.FlowMod) []*Rule {
 	return rules
 }
 
-// selectRules returns the rules that m selects if it is a modify, a delete or a filter.
+// selectRules returns the rules that m, which is a modify, a delete or a filter, selects.
 func (p *Tables) selectRules(m *openflow.FlowMod) []*Rule {
 	var found []*Rule
 	if m.Command == openflow.ModifyStrict || m.Command == openflow.DeleteStrict {
@@ -52,13 +52,13 @@ func outputsTo(actions []openflow.Action, port uint32) bool {
 	return false
 }
 
-// scanSlots limits the slots that one call of Scan visits, so that the caller's lock is not
-// held for long.
+// scanSlots limits the number of slots that one call of Scan visits, so that the caller does not hold its
+// lock for long.
 const scanSlots = 4096
 
-// Scan calls the function visit for the rules that filter selects, starting at startSlot. It
-// returns the slot at which to continue, and false if there are no more rules. One call
-// reads at most scanSlots slots and calls visit at most limit times.
+// Scan calls the function visit for the rules that the filter selects. It starts at the slot startSlot and
+// returns the slot at which the caller continues. remaining is false if there are no more rules. One call
+// visits at most scanSlots slots, and calls visit at most limit times.
 func (p *Tables) Scan(filter *openflow.FlowMod, startSlot uint32, limit int, visit func(*Rule)) (next uint32, remaining bool) {
 	within := filter.Match.Unpack()
 	end := min(uint64(len(p.rules)), uint64(startSlot)+scanSlots)
@@ -75,27 +75,27 @@ func (p *Tables) Scan(filter *openflow.FlowMod, startSlot uint32, limit int, vis
 	return uint32(end), end < uint64(len(p.rules))
 }
 
-// selects reports whether the table, cookie, out_port and out_group of a filter select
-// the rule.
+// selects reports whether the filter selects the rule by table, cookie, out_port and out_group. It does not
+// compare the matches.
 func selects(m *openflow.FlowMod, r *Rule) bool {
 	return (m.Table == openflow.TableAll || m.Table == r.Table) && (r.Cookie^m.Cookie)&m.CookieMask == 0 &&
 		(!m.ByOutPort || outputsTo(r.Actions, m.OutPort)) &&
 		(!m.ByOutGroup || refersTo(r.Actions, openflow.ActGroup, func(id uint32) bool { return id == m.OutGroup }))
 }
 
-// Selector is a filter of rules, prepared for quick comparison with many rules.
+// Selector is a filter of rules in a form that compares many rules quickly.
 type Selector struct {
 	filter openflow.FlowMod
 	words  []selectorWord
 }
 
-// selectorWord is a word of the filter's match in which the mask is not 0.
+// selectorWord is a word of the filter's match whose mask is not 0.
 type selectorWord struct {
 	word        int
 	value, mask uint64
 }
 
-// NewSelector makes the Selector of a filter, which the caller may then change.
+// NewSelector returns the Selector of a filter. The caller may change the filter afterwards.
 func NewSelector(filter *openflow.FlowMod) *Selector {
 	s := &Selector{filter: *filter}
 	within := filter.Match.Unpack()
@@ -107,8 +107,8 @@ func NewSelector(filter *openflow.FlowMod) *Selector {
 	return s
 }
 
-// Selects reports whether the filter selects rule r. unpackedMatch is the rule's match,
-// unpacked.
+// Selects reports whether the filter selects rule r. The caller passes the match of r as unpackedMatch, so
+// that several Selectors do not each unpack it.
 func (s *Selector) Selects(r *Rule, unpackedMatch *openflow.Match) bool {
 	if s.filter.Table != openflow.TableAll && s.filter.Table != r.Table {
 		return false

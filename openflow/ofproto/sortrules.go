@@ -10,7 +10,7 @@ import (
 	"weft/openflow"
 )
 
-// SortKey is a sort key for rules: the priority, or a field of the match.
+// SortKey says by what rules are sorted: by priority or by a field of their match.
 type SortKey struct {
 	field   openflow.FieldID // FNone: the priority
 	falling bool
@@ -27,8 +27,8 @@ func ParseSortKey(text string) (SortKey, error) {
 	return SortKey{id, falling}, nil
 }
 
-// SortRules sorts rules by the first key, then by the second, and so on. Rules that do not
-// match a key's field come last, in both directions.
+// SortRules sorts rules by the first key. Rules that are equal in a key are sorted by the next one. Rules
+// without a match on a key's field come last, in ascending and in descending order.
 func SortRules(rules []*Rule, keys []SortKey) {
 	slices.SortStableFunc(rules, func(a, b *Rule) int {
 		for _, k := range keys {

@@ -13,14 +13,14 @@ type Limits struct {
 	Rules int // rules in all tables; 0: DefaultRules
 }
 
-// Changes lists the rules that a call of Apply, or of a method like it, has added, modified and
-// removed. A rule that an add replaced is in Removed.
+// Changes lists the rules that one call of Apply, or of a similar method, has added, modified and removed.
+// If an add has replaced a rule, the old rule is in Removed.
 type Changes struct {
 	Added, Modified, Removed []*Rule
 }
 
-// Tables is the set of flow tables of one bridge, with its groups and meters. See the
-// package comment for concurrency.
+// Tables has the flow tables of one bridge, with its groups and meters. The package comment says which
+// methods may run concurrently.
 type Tables struct {
 	tables     [openflow.Tables]classifier
 	rules      []*Rule  // index: slot
@@ -36,31 +36,29 @@ type Tables struct {
 	watching   bool                   // at least one group watches a port
 	bundles    int                    // number of bundle actions of all rules
 	meters     map[uint32]*openflow.Meter
-	// learned has the counts for each table and cookie of learn actions that have a limit or
-	// delete_learned.
+	// learned counts flows and learn actions by table and cookie. It has only the tables and cookies for which
+	// a learn action has a limit or delete_learned.
 	learned    map[learnKey]*learnGroup
 	orphans    []learnKey // tables and cookies whose last learn action with delete_learned is gone
 	generation uint64
 	lookups    [openflow.Tables]TableLookups
-	// missToController sends frames that match no flow to the controller.
-	// expiredToController sends frames whose TTL dec_ttl finds expired. See
-	// SendExceptions.
+	// If missToController is true, frames that match no flow go to the controller. If expiredToController is
+	// true, frames whose TTL has expired in dec_ttl do. Otherwise these frames are dropped.
 	missToController    bool
 	expiredToController bool
 	fragments           Fragments
 	tlvs                atomic.Pointer[openflow.TLVMap] // parsers and formatters read it without a lock
 }
 
-// TableLookups counts the look-ups of a table since the start of the control process.
+// TableLookups has the number of look-ups in a table since the start of the control process.
 type TableLookups struct {
 	All     uint64
 	Matched uint64 // found a flow
 }
 
-// CreditLookups counts the look-ups of packets that took the same way through the tables. Each
-// of rules was found by a look-up, and each table in missed had none for the packets.
-// CreditLookups ignores rules and tables of other bridges. It needs exclusive access to the
-// tables.
+// CreditLookups counts the look-ups of a number of packets with the same translation. Each rule in "rules"
+// was the result of a look-up. In each table in missed, a look-up found no rule. CreditLookups ignores rules
+// and tables of other bridges. It needs exclusive access to the tables.
 func (p *Tables) CreditLookups(rules []*Rule, missed []BridgeTable, packets uint64) {
 	for _, r := range rules {
 		if r.Bridge == p.bridge {
@@ -75,10 +73,10 @@ func (p *Tables) CreditLookups(rules []*Rule, missed []BridgeTable, packets uint
 	}
 }
 
-// Lookups returns the number of look-ups in a table.
+// Lookups returns the numbers of look-ups in a table, and of those that found a flow.
 func (p *Tables) Lookups(table uint8) TableLookups { return p.lookups[table] }
 
-// NewTables returns tables without rules.
+// NewTables returns the empty Tables of bridge 0.
 func NewTables(l Limits) *Tables {
 	if l.Rules == 0 {
 		l.Rules = openflow.DefaultRules
@@ -89,8 +87,8 @@ func NewTables(l Limits) *Tables {
 // Len returns the number of rules.
 func (p *Tables) Len() int { return p.count }
 
-// Generation returns a number that changes with every change of rules, groups, meters, the TLV
-// map or the treatment of fragments and exceptions.
+// Generation returns a number that changes whenever the translation of a frame may change: with rules,
+// groups, meters, the TLV map, SetFragments and SendExceptions.
 func (p *Tables) Generation() uint64 { return p.generation }
 
 // Rule returns the rule that has this slot, or nil.
@@ -101,9 +99,9 @@ func (p *Tables) Rule(slot uint32) *Rule {
 	return p.rules[slot]
 }
 
-// Expire removes the rules whose timeout has passed. The hard timeout counts from the last
-// change of the rule, the idle timeout from its last hit or change. Rule.Why names the timeout
-// that passed; if both have passed, the hard timeout.
+// Expire removes the rules whose timeout has passed. The hard timeout counts from the rule's last change.
+// The idle timeout counts from its last change or from the last frame that matched it. Rule.Why says which
+// timeout has passed; it is the hard timeout if both have. Expire returns the removed rules.
 func (p *Tables) Expire(nowNS uint64) []*Rule {
 	const second = 1_000_000_000
 	var gone []*Rule
@@ -140,24 +138,23 @@ func (p *Tables) Expire(nowNS uint64) []*Rule {
 // Bridge returns the number of the bridge that the tables belong to.
 func (p *Tables) Bridge() uint8 { return p.bridge }
 
-// Lookup returns the rule of a table that matches the flow f with the highest priority, or nil.
-// conj is the ID of the conjunction through which the rule matches; 0: the rule matches alone.
-// Lookup calls v with the bits of f that it has used.
+// Lookup returns the rule of highest priority in a table that matches the flow f, or nil. If the rule
+// matches because all parts of a conjunction have matching rules, conj is the conjunction's ID. Otherwise
+// conj is 0. Lookup calls v with the bits of f that it has read.
 func (p *Tables) Lookup(table uint8, f *openflow.Flow, v Visitor) (r *Rule, conj uint32) {
 	return p.tables[table].lookup(f, v)
 }
 
-// SendExceptions decides which exceptional frames go to the controller. wantMisses applies to
-// frames that match no flow. wantExpired applies to frames whose TTL dec_ttl finds expired. If
-// the argument is false, these frames are dropped. OpenFlow 1.0 sends misses to the controller;
-// later versions drop them.
+// SendExceptions decides which frames go to the controller instead of being dropped: frames that match no
+// flow (wantMisses), and frames whose TTL has expired in dec_ttl (wantExpired). By default, OpenFlow 1.0
+// sends frames that match no flow to the controller, and later versions drop them.
 func (p *Tables) SendExceptions(wantMisses, wantExpired bool) {
 	p.missToController, p.expiredToController = wantMisses, wantExpired
 	p.generation++
 }
 
-// Fragments is the way in which look-ups treat fragments of IP frames. The values are those of
-// OFPC_FRAG_* and of Open vSwitch's NX_MATCH on the wire.
+// Fragments says how look-ups treat fragments of IP frames. The values are those of OFPC_FRAG_* and of Open
+// vSwitch's NX_MATCH on the wire.
 type Fragments uint8
 
 const (
@@ -166,7 +163,7 @@ const (
 	FragmentsNormal Fragments = 0
 	// FragmentsDrop drops fragments: no look-up finds a flow for them.
 	FragmentsDrop Fragments = 1
-	// FragmentsNXMatch gives the first fragment its own ports. Later fragments have ports of 0.
+	// FragmentsNXMatch lets the first fragment match by its ports. Later fragments have the ports 0.
 	FragmentsNXMatch Fragments = 3
 )
 

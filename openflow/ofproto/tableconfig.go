@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// SetWords changes the settings that the words name: evict, noevict and limit:NUMBER. It
-// returns an error for any other word.
+// SetWords sets the settings that the words name: evict, noevict and limit:NUMBER. It returns an error for
+// any other word.
 func (c *TableConfig) SetWords(words []string) error {
 	for _, word := range words {
 		limit, isLimit := strings.CutPrefix(word, "limit:")
@@ -31,7 +31,7 @@ func (c *TableConfig) SetWords(words []string) error {
 	return nil
 }
 
-// Words returns all settings as words that SetWords reads.
+// Words returns the settings in the words that SetWords reads.
 func (c TableConfig) Words() []string {
 	words := []string{"limit:" + strconv.Itoa(c.Limit)}
 	if c.Evict {

@@ -8,11 +8,11 @@ import (
 	"weft/openflow"
 )
 
-// TLVs returns the bridge's map from Geneve options to the fields tun_metadata. It needs no
-// lock.
+// TLVs returns the bridge's TLV map, which maps Geneve options to the fields tun_metadata. It may be called
+// without a lock.
 func (p *Tables) TLVs() *openflow.TLVMap { return p.tlvs.Load() }
 
-// keepsTLVs returns an error if nextMap lacks a field tun_metadata that a flow or a group uses.
+// keepsTLVs returns an error if a flow or a group uses a field tun_metadata that nextMap no longer maps.
 func (p *Tables) keepsTLVs(nextMap *openflow.TLVMap) error {
 	var gone uint64
 	for i := range openflow.TLVFields {
@@ -29,8 +29,8 @@ func (p *Tables) keepsTLVs(nextMap *openflow.TLVMap) error {
 	return nil
 }
 
-// ChangeTLVs changes the TLV map of the bridge. The caller has exclusive access to the tables.
-// After an error (*CodedError) nothing has changed.
+// ChangeTLVs changes the TLV map of the bridge. The caller must have exclusive access to the tables. If
+// ChangeTLVs returns an error (*CodedError), the map is unchanged.
 func (p *Tables) ChangeTLVs(mod *openflow.TLVMod) error {
 	next, err := p.TLVs().Changed(mod)
 	if err != nil {
@@ -44,8 +44,8 @@ func (p *Tables) ChangeTLVs(mod *openflow.TLVMod) error {
 	return nil
 }
 
-// checkTLVs refuses a change that uses a field tun_metadata whose mapping has changed since
-// the change was parsed.
+// checkTLVs returns an error if m uses a field tun_metadata that had another mapping when m was parsed. The
+// bytes of m would then be those of another option.
 func (p *Tables) checkTLVs(m *openflow.FlowMod) error {
 	if m.TLVs == nil || m.Command >= openflow.Delete {
 		return nil
@@ -54,8 +54,8 @@ func (p *Tables) checkTLVs(m *openflow.FlowMod) error {
 	return p.sameMappings(match.Mask[openflow.WTLVs]|openflow.UsedTLVs(m.Actions), m.TLVs)
 }
 
-// checkGroupTLVs refuses a change of a group in the cases in which checkTLVs refuses a change
-// of a flow.
+// checkGroupTLVs returns an error if the actions of m use a field tun_metadata that had another mapping when
+// m was parsed.
 func (p *Tables) checkGroupTLVs(m *openflow.GroupMod) error {
 	if m.TLVs == nil || m.Command == openflow.GroupDelete {
 		return nil
@@ -63,8 +63,8 @@ func (p *Tables) checkGroupTLVs(m *openflow.GroupMod) error {
 	return p.sameMappings(m.Group.UsedTLVs(), m.TLVs)
 }
 
-// sameMappings returns an error if the bridge now maps a field tun_metadata differently than
-// the earlier map does. "used" has a bit for each field to compare.
+// sameMappings returns an error if the bridge's TLV map and the map "earlier" have different mappings for a
+// field tun_metadata. It compares only the fields whose bit is set in "used".
 func (p *Tables) sameMappings(used uint64, earlier *openflow.TLVMap) error {
 	for ; used != 0; used &= used - 1 {
 		id := openflow.FTunMetadata + openflow.FieldID(bits.TrailingZeros64(used))
@@ -75,8 +75,8 @@ func (p *Tables) sameMappings(used uint64, earlier *openflow.TLVMap) error {
 	return nil
 }
 
-// tlvUse returns a bit for each field tun_metadata that the flows and groups of the bridge
-// name.
+// tlvUse returns the set of the fields tun_metadata that flows and groups of the bridge use. Bit n stands
+// for tun_metadataN.
 func (p *Tables) tlvUse() (used uint64) {
 	for _, r := range p.rules {
 		if r != nil {
