@@ -2,7 +2,8 @@
 
 package openflow
 
-// ActionKind says what an action does. The constants whose names begin with Act are its values.
+// ActionKind says what an action does. Its values are the constants whose names begin with Act, such as
+// ActOutput.
 type ActionKind uint8
 
 // Kinds of actions, see ovs-actions(7). There is none for drop: an empty list of actions drops the frame.

@@ -29,7 +29,7 @@ type actionRow struct {
 
 type actionParse func(p *actionParser, t token) (Action, error)
 
-// niciraRow is the decoder of one of Nicira's extension actions.
+// niciraRow says how to decode one of Nicira's extension actions.
 type niciraRow struct {
 	size   int // least number of bytes of the body, which begins after the subtype
 	decode func(d *actionDecoder, subtype uint16, body []byte) (Action, error)
@@ -64,12 +64,14 @@ func called(word string) func(*Action, Names) string {
 	return func(*Action, Names) string { return word }
 }
 
-// encodeBare returns the "encode" function of one of Nicira's actions without arguments.
+// encodeBare returns the actionRow.encode of an action that has no arguments. Nicira's extension encodes it
+// by a subtype alone.
 func encodeBare(subtype uint16) func(*actionEncoder, []byte, *Action) []byte {
 	return func(_ *actionEncoder, b []byte, _ *Action) []byte { return appendZeros(appendNX(b, subtype), 6) }
 }
 
-// decodeBare returns the "decode" function of one of Nicira's actions without arguments.
+// decodeBare returns the decoder of an action that has no arguments. Nicira's extension encodes it by a
+// subtype alone.
 func decodeBare(kind ActionKind) func(*actionDecoder, uint16, []byte) (Action, error) {
 	return func(*actionDecoder, uint16, []byte) (Action, error) { return Action{Kind: kind}, nil }
 }

@@ -111,8 +111,8 @@ func (c *actionChecker) outputTo(number uint32, word string) (Action, error) {
 	return Action{Kind: ActOutput, Port: number}, nil
 }
 
-// vlanAliases has the fields dl_vlan and dl_vlan_pcp, which matches may name but actions may not. It maps
-// them to the names that an action must use instead.
+// vlanAliases maps dl_vlan and dl_vlan_pcp to the fields that an action must name in their place. Only load
+// and set_field accept dl_vlan.
 var vlanAliases = map[FieldID]string{FDLVLAN: "vlan_vid or vlan_tci[0..11]", FDLVLANPCP: "vlan_pcp or vlan_tci[13..15]"}
 
 // readable returns an error if an action cannot read the field in all frames that match the flow.

@@ -14,8 +14,8 @@ var settingWords = []string{"table=", "priority=", "cookie=", "idle_timeout=", "
 // portActions are the words that are a complete action. All but drop are names of reserved ports.
 var portActions = []string{"normal", "drop", "all", "flood", "local", "in_port"}
 
-// Complete returns the texts to which a shell may complete "begin", the beginning of a flow, in sorted
-// order. They add a setting, a field, a protocol, an action or one of the ports' names. If "actions" is
+// Complete returns the possible completions of "begin", the beginning of a flow's text, for a shell. Each
+// adds a setting, a field, a protocol, an action or the name of a port. They are sorted. If "actions" is
 // false, "begin" is the beginning of a match.
 func Complete(begin string, actions bool, ports []string) []string {
 	if i := strings.LastIndex(begin, "actions="); i >= 0 {
@@ -64,7 +64,7 @@ func completeAction(head, rest string, ports []string) []string {
 	return continued(head+before, action, words)
 }
 
-// cutLast cuts text behind the last separator. Without a separator, head is empty.
+// cutLast splits text behind the last separator. If text has no separator, head is empty.
 func cutLast(text, separator string) (head, rest string) {
 	i := strings.LastIndex(text, separator) + len(separator)
 	if i < len(separator) {

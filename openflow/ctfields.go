@@ -9,12 +9,12 @@ import (
 	"weft/packet"
 )
 
-// The ct_* fields of ovs-fields(7).
+// This file has the fields of the connection tracker: the ct_* fields of ovs-fields(7).
 
 // ctStateNames are the names of ct_state's bits, lowest bit first.
 var ctStateNames = []string{"new", "est", "rel", "rpl", "inv", "trk", "snat", "dnat"}
 
-// Bits of ct_state that prerequisites look at.
+// Bits of ct_state that decide about the prerequisite NeedCT.
 const (
 	ctStateInv   = flowtable.StateInvalid
 	ctStateTrk   = flowtable.StateTracked
@@ -131,7 +131,7 @@ func parseCTState(text string) (v, mask Value128, err error) {
 	return v, mask, nil
 }
 
-// ct writes the match's ct_* fields.
+// ct writes the fields of the connection tracker (ct_*) that the match has.
 func (w *matchWriter) ct() {
 	for _, id := range []FieldID{FCTState, FCTZone, FCTMark, FCTLabel} {
 		w.field(id)

@@ -135,7 +135,7 @@ type field struct {
 	// stored is the number of low bits that Flow has of a field with more bits. In matches, the other bits must
 	// be 0. If stored is 0, Flow has all bits.
 	stored uint8
-	// bytes is the largest size of a value in flow text, in bytes.
+	// bytes is the greatest length in bytes that a value may have in the text of a flow.
 	bytes        uint8
 	format       format
 	maskable     bool
@@ -318,7 +318,7 @@ func (f *field) storedBits() uint8 {
 func WholeField(id FieldID) Subfield { return Subfield{Field: id, Bits: uint16(fields[id].bits)} }
 
 // Words returns the value v of the sub-field, shifted to the position of the sub-field's bits in a Flow.
-// "hi" belongs to Flow[word]. "lo" belongs to Flow[word+1]; it is not 0 only for fields of 128 bits.
+// "hi" belongs to Flow[word], and "lo" to Flow[word+1]. "lo" is 0 unless the field has 128 bits.
 func (s Subfield) Words(v Value128) (word int, hi, lo uint64) {
 	f := &fields[s.Field]
 	if f.bits <= 64 {

@@ -53,8 +53,8 @@ func (m *Match) Covers(f *Flow) bool {
 	return true
 }
 
-// Within reports whether o matches every flow that m matches. A delete without "strict" removes the rules
-// whose match is within the match of the delete.
+// Within reports whether o matches every flow that m matches. The commands Modify and Delete select the
+// rules whose match is within the match of the FlowMod.
 func (m *Match) Within(o *Match) bool {
 	for i := range m.Mask {
 		if o.Mask[i]&^m.Mask[i] != 0 || (m.Value[i]^o.Value[i])&o.Mask[i] != 0 {

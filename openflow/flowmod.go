@@ -20,7 +20,7 @@ const (
 	// TableAll is no number of a table. In a modify, a delete or a filter it means all tables, in an add table
 	// 0, and in a resubmit the current table.
 	TableAll = 0xff
-	// DefaultPriority is the priority of a flow without one in its text.
+	// DefaultPriority is the priority of a flow whose text gives none.
 	DefaultPriority = 32768
 	// MaxRules is the largest number of flows in all bridges of a switch. More are refused.
 	MaxRules = 1 << 20
@@ -55,7 +55,7 @@ type FlowMod struct {
 	ModifyCookie                  bool
 	// ByOutPort selects only rules that output to OutPort.
 	ByOutPort bool
-	// ByOutGroup selects only rules that name group OutGroup.
+	// ByOutGroup selects only rules with an action group:OutGroup.
 	ByOutGroup bool
 	// KeepCounts is true if an add that replaces a rule keeps the rule's counters, as OpenFlow 1.3 says. It is
 	// false if the counters begin at 0, as OpenFlow 1.0 says.

@@ -203,7 +203,8 @@ func (p *actionParser) bundle(t token) (Action, error) {
 	return a, err
 }
 
-// portBits is the least number of bits of the field to which bundle_load writes a port's number.
+// portBits is the least number of bits that a field must have so that bundle_load can write the number of a
+// port to it.
 const portBits = 16
 
 // check returns an error if a bundle has more than maxMembers ports, or a port to which no frame can be sent.

@@ -21,11 +21,11 @@ const (
 	MeterAll = 0xffffffff
 	// MaxMeter is the highest meter number (OpenFlow 1.5, 7.3.2.5).
 	MaxMeter = 0xffff0000
-	// MeterController is the number of the meter of all frames to controllers whose action
-	// names no meter: OFPM_CONTROLLER (OpenFlow 1.3.1, A.3.4.4).
+	// MeterController is the number of a meter that limits the frames to controllers: OFPM_CONTROLLER (OpenFlow
+	// 1.3.1, A.3.4.4). It does not limit the frames of controller actions that name another meter.
 	MeterController = 0xfffffffe
-	// MaxBands limits the bands of all meters, because each band has a token bucket in the datapath. A change
-	// beyond the limit fails.
+	// MaxBands is the largest number of bands in all meters of a switch. Each band has a token bucket in the
+	// data path. A change that would exceed the limit fails.
 	MaxBands = flowtable.MaxBands
 )
 

@@ -9,8 +9,8 @@ import (
 	"weft/packet"
 )
 
-// This file has the actions on the network service header (NSH, RFC 8300): the property of encap(nsh), and
-// dec_nsh_ttl.
+// This file has the actions on the network service header (NSH, RFC 8300): dec_nsh_ttl, and the argument of
+// encap(nsh) for the MD type.
 
 // nxDecNSHTTL is the subtype of the action with which Nicira's extensions encode dec_nsh_ttl.
 const nxDecNSHTTL = 48

@@ -39,8 +39,8 @@ const (
 // NiciraVendor is the experimenter number of Nicira's extensions to OpenFlow, which Open vSwitch defines.
 const NiciraVendor = 0x2320
 
-// Subtypes of those of Nicira's actions whose subtypes are not in the file of the action. Lengths of
-// Nicira's actions, and properties of controller2, are here, too.
+// Subtypes of Nicira's actions, except those that the file of an action has. Lengths of actions and the
+// types of controller2's properties follow.
 const (
 	nxResubmit       = 1
 	nxSetTunnel      = 2

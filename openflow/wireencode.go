@@ -11,7 +11,7 @@ import (
 
 var be = binary.BigEndian
 
-// actionEncoder encodes one list of actions.
+// actionEncoder encodes one list of actions for one version of OpenFlow.
 type actionEncoder struct {
 	v      Version
 	tlvs   *TLVMap

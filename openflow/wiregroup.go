@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// NewGroup checks a decoded group and returns it with the fields that its parts imply. fieldIDs lists the
-// fields that the group hashes. ParseGroupMod does the same for the text of a group. Errors are *CodedError.
+// NewGroup checks a decoded group. It returns the group with the hashed fields, fieldIDs, and with the Set
+// of each bucket. ParseGroupMod does the same for the text of a group. Errors are *CodedError.
 func NewGroup(g Group, fieldIDs []FieldID) (Group, error) {
 	var names []string
 	for _, id := range fieldIDs {

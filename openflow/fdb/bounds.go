@@ -36,7 +36,7 @@ type bridge struct {
 	Statistics
 }
 
-// bridges has the state of each bridge by number.
+// bridges has the bounds and counters of each bridge. The index is the bridge's number.
 type bridges [1 << (32 - bridgeAt)]bridge
 
 func (t *Table) bridgeOf(s Segment) *bridge { return &t.bridges[s.Bridge()] }

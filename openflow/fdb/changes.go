@@ -21,8 +21,8 @@ const AnyRef = ^Ref(0)
 // addresses count as changed.
 const maxAddressChanges = 4096
 
-// Kinds of Ref, stored in its two highest bits. These bits are 0 for a MAC
-// address.
+// Kinds of Ref, in its highest bits. The two highest bits are 0 for a MAC address. A network has bit 61 in
+// addition to the bit of an IPv4 address.
 const (
 	refIPv4    Ref = 1 << 62
 	refIPv6    Ref = 2 << 62
@@ -76,8 +76,8 @@ func (c *Changes) Each(visit func(Ref)) {
 	visit(AnyRef)
 }
 
-// add adds the address of "ref" to the set. If the set is full, or if the argument is AnyRef, all addresses
-// count as changed.
+// add records a change of the address, or of the network, that "ref" identifies. If the set is full, or if
+// the argument is AnyRef, all addresses count as changed from then on.
 func (c *Changes) add(ref Ref) {
 	if c.allRefs {
 		return

@@ -30,14 +30,15 @@ const (
 	vniQuiet = 30 * time.Second
 )
 
-// contest is the recent history of an address's moves between ports or remotes.
+// contest is the recent history of an address's moves between ports, or between the remote VTEPs of a
+// tunnel.
 type contest struct {
 	home    macPlace // location before the first of the counted moves
 	moves   int      // number of moves away from home
 	movedNS uint64   // time of the last move
 }
 
-// silent reports whether the table has learned no frame of the address for the time d.
+// silent reports whether the table has not seen a frame of the address for the time d.
 func (e *macEntry) silent(d time.Duration, nowNS uint64) bool {
 	return nowNS-min(nowNS, e.seenNS) >= uint64(d)
 }

@@ -270,7 +270,7 @@ func (t *Table) removeNetAddress(a *NetAddress) {
 	}
 }
 
-// unclaim removes the entry a from the MAC addresses that declare the IP address ip.
+// unclaim removes a from the list of the MAC addresses that have the IP address ip.
 func (net *netTable) unclaim(ip netip.Addr, a *NetAddress) {
 	claim, ok := net.ips[ip]
 	switch {

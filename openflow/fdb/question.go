@@ -13,7 +13,7 @@ type Question struct {
 	IP      netip.Addr
 }
 
-// Valid reports whether q names an address. The zero Question names none.
+// Valid reports whether q names an address. The zero Question does not.
 func (q Question) Valid() bool { return q.Segment != 0 }
 
 // Knows reports whether the table has the address that question q asks for. It also returns true if the

@@ -163,9 +163,9 @@ func (t *Table) makeRoom(own *macPort, s Segment) {
 	}
 }
 
-// fullest returns the port with the most addresses in the bridge of segment s. Of several such ports, it
-// returns the port "own" if it is among them, otherwise the one with the lowest number. The argument may be
-// nil.
+// fullest returns the port with the most addresses in the bridge of segment s. If several ports have equally
+// many, it returns the port "own" if that is one of them, otherwise the one with the lowest number. The port
+// "own" may be nil.
 func (t *Table) fullest(own *macPort, s Segment) *macPort {
 	most := own
 	for _, p := range t.ports {

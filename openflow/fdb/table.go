@@ -126,11 +126,11 @@ func taggedKey(k macKey) int {
 
 func keyOf(vlan uint16, mac uint64) macKey { return macKey(uint64(vlan)<<48 | mac&(1<<48-1)) }
 
-// Locate returns the port with a MAC address. A port to which the operator has bound the address wins.
-// Otherwise Locate returns the port behind which the address was learned in segment s or on a port without a
-// VNI. For a frame of a port without a VNI, it searches all segments of the bridge; the segment that learned
-// the address first wins, so that another one cannot divert the traffic. Locate does not check whether the
-// address has expired.
+// Locate returns the port behind which a MAC address is. If the operator has bound the address to a port, it
+// returns this port. Otherwise it returns the port behind which the address was learned in segment s or on a
+// port without a VNI. For a frame of a port without a VNI, it searches all segments of the bridge. The
+// segment that learned the address first wins, so that another one cannot divert the traffic. Locate does
+// not check whether the address has expired.
 func (t *Table) Locate(s Segment, vlan uint16, mac uint64) (port uint32, ok bool) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -167,7 +167,7 @@ func (t *Table) exact(s Segment, key macKey) *macEntry {
 
 func (l *Learn) place() macPlace { return macPlace{l.Port, l.Remote} }
 
-// hasPlace reports whether entry e has the segment, port and remote of l.
+// hasPlace reports whether entry e has the segment, the port and the remote VTEP of l.
 func (e *macEntry) hasPlace(l *Learn) bool { return e.segment == l.Segment && e.macPlace == l.place() }
 
 // Moved reports whether the table has the MAC address l.MAC behind another port or another remote VTEP. If
@@ -324,7 +324,7 @@ func (t *Table) displaced(s Segment, key macKey) *macEntry {
 	return nil
 }
 
-// enterSegment moves entry e to segment l.Segment, or does not if e is nil. It removes the other entries of
+// enterSegment moves the entry e, if it is not nil, to segment l.Segment. It removes the other entries of
 // the address that cannot exist together with an entry in this segment.
 func (t *Table) enterSegment(e *macEntry, l *Learn) (changed bool) {
 	key := keyOf(l.VLAN, l.MAC)
@@ -453,7 +453,7 @@ func (t *Table) Len() int {
 	return t.count
 }
 
-// Entry is one address, for display.
+// Entry describes one address of the table, for display.
 type Entry struct {
 	Segment Segment
 	VLAN    uint16 // VLAN ID; 0 for a declared address

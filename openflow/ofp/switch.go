@@ -49,7 +49,7 @@ func Negotiate(hello []byte, allowed []Version) (v Version, ok bool) {
 	return v, ok
 }
 
-// Features is what a switch states in the reply to a features request.
+// Features has what a switch tells a controller in the reply to a features request.
 type Features struct {
 	DatapathID uint64
 	Tables     uint8

@@ -84,8 +84,8 @@ func (p *Tables) releaseSlots() {
 	p.leaving = p.leaving[:0]
 }
 
-// mergeChanges makes the lists of changes show the result of the whole call of Apply. If a call changes a
-// rule several times, the rule is then in one list, once. If the call added and removed a rule, it is in
+// mergeChanges removes intermediate states from the lists of changes. A rule that a call of Apply has
+// changed several times is then in one list, once. A rule that the call has both added and removed is in
 // none.
 func (b *bundle) mergeChanges() {
 	c := &b.changes

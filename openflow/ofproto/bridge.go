@@ -4,8 +4,8 @@ package ofproto
 
 import "weft/internal/share"
 
-// MaxBridges is the largest number of bridges of a switch. Their numbers are 0 to MaxBridges-1. A number has
-// room for 128 in an fdb.Segment.
+// MaxBridges is the largest number of bridges of a switch. Their numbers are 0 to MaxBridges-1. An
+// fdb.Segment has room for the numbers of 128 bridges.
 const MaxBridges = 64
 
 // BridgeTable identifies a flow table by the numbers of its bridge and of the table.

@@ -53,8 +53,8 @@ type stage struct {
 	seen map[uint64]int
 }
 
-// prefixLength says that a mask covers a prefix of a field, and nothing else of it. "field" is the index in
-// prefixFields, and length the number of bits.
+// prefixLength says that a mask has the first "length" bits of a field. "field" is the index in
+// prefixFields.
 type prefixLength struct {
 	field, length uint8
 }
@@ -115,8 +115,8 @@ func newSubtable(shared unique.Handle[openflow.Flow]) *subtable {
 	return s
 }
 
-// findPrefixes finds the fields of which the mask covers a prefix. It stores each prefix in the search stage
-// that compares the field.
+// findPrefixes finds the fields whose first bits are in the mask. It stores the number of these bits in the
+// search stage that compares the field.
 func (s *subtable) findPrefixes() {
 	for i := range prefixFields {
 		p := &prefixFields[i]
@@ -132,7 +132,8 @@ func (s *subtable) findPrefixes() {
 	}
 }
 
-// mix returns the hash h after these words of f, masked, are added to it.
+// mix continues the hash h with the words of f that have these indexes, and returns the result. Only the
+// bits in the subtable's mask count.
 func (s *subtable) mix(h uint64, words []uint8, f *openflow.Flow) uint64 {
 	const prime = 0x9e3779b97f4a7c15
 	for _, w := range words {
@@ -222,9 +223,10 @@ type prefixLookup struct {
 	found [len(prefixFields)]prefixFound
 }
 
-// rulesOut reports whether the prefix tries prove that no rule of a subtable matches the flow. This is so if
-// for one field no rule has a prefix of this length that the flow's address begins with. If several fields
-// prove it, rulesOut uses the field of which it must read the fewest bits. v records these bits.
+// rulesOut reports whether the prefix tries prove that no rule of a subtable matches the flow. They prove it
+// by one field: no rule of the table has a prefix of the subtable's length that is equal to the first bits
+// of the flow's field. If several fields prove it, rulesOut uses the one of which it must read the fewest
+// bits. v records these bits.
 func (l *prefixLookup) rulesOut(prefixes []prefixLength, v Visitor) bool {
 	best, bits := -1, uint8(0)
 	for _, p := range prefixes {
@@ -332,8 +334,8 @@ func overlap(a, b *openflow.Match) bool {
 	return true
 }
 
-// eachPrefix calls the function fn for each field of which the subtable's mask covers a prefix. length is
-// the number of bits of the prefix.
+// eachPrefix calls the function fn for each field whose first bits are in the subtable's mask. length is the
+// number of these bits.
 func (s *subtable) eachPrefix(fn func(field int, length uint8)) {
 	for i := range s.stages {
 		for _, p := range s.stages[i].prefixes {

@@ -82,8 +82,8 @@ func (p *Tables) noteLearned(r *Rule, n int) {
 }
 
 // takeOrphans calls the function remove for the flows with a certain table and cookie, after the last learn
-// action with delete_learned for them is gone. It does so for each such table and cookie. As in OVS,
-// these may also be flows that no learn action has added.
+// action with delete_learned for them is gone. It does so for each such table and cookie. As in Open
+// vSwitch, these may also be flows that no learn action has added.
 func (p *Tables) takeOrphans(remove func(*Rule)) {
 	for len(p.orphans) > 0 {
 		key := p.orphans[0]

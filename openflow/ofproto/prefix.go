@@ -65,7 +65,7 @@ func prefixMask(n uint8) openflow.Value128 {
 	return openflow.Value128{^(^uint64(0) >> n), 0}
 }
 
-// length returns how many of the field's first bits "mask" has, without a gap.
+// length returns how many of the field's first bits are set in "mask", up to the first one that is not.
 func (p *prefixField) length(mask *openflow.Flow) uint8 {
 	v := p.value(mask)
 	n := bits.LeadingZeros64(^v[0])

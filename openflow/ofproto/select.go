@@ -107,8 +107,8 @@ func NewSelector(filter *openflow.FlowMod) *Selector {
 	return s
 }
 
-// Selects reports whether the filter selects rule r. The caller passes the match of r as unpackedMatch, so
-// that several Selectors do not each unpack it.
+// Selects reports whether the filter selects rule r. The argument unpackedMatch is r.Match.Unpack(). The
+// caller unpacks it once for several Selectors.
 func (s *Selector) Selects(r *Rule, unpackedMatch *openflow.Match) bool {
 	if s.filter.Table != openflow.TableAll && s.filter.Table != r.Table {
 		return false
