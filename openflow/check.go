@@ -8,9 +8,9 @@ import (
 )
 
 // actionChecker applies the rules for valid actions (ovs-actions(7)). The parser of text and the decoder of
-// the wire share it. It goes through one list of actions in order, and keeps the field values that are
-// known from the flow's match and from the actions so far. Its errors are *ParseError. The argument "word"
-// of its methods is the action's text, which the errors name.
+// messages use it. It goes through one list of actions in order, and keeps the values of the fields that are
+// known from the flow's match and from earlier actions. Its errors are *ParseError. The argument "word" of
+// its methods is the action's text, which the errors name.
 type actionChecker struct {
 	table    uint8  // table of the flow; TableAll: unknown
 	checked  bool   // refuses actions on fields that the match does not guarantee; false: the match is unknown

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// settingWords are the words of a flow that are neither fields nor actions, and that have a value. The ones
-// without a value are in flagWords.
+// settingWords are the words for those settings of a flow that have a value, such as its priority. The
+// settings without a value are in flagWords.
 var settingWords = []string{"table=", "priority=", "cookie=", "idle_timeout=", "hard_timeout=", "importance="}
 
-// portActions are the words that are a complete action. All but drop are names of reserved ports.
+// portActions are words that are an action without arguments. All but drop are names of reserved ports.
 var portActions = []string{"normal", "drop", "all", "flood", "local", "in_port"}
 
 // Complete returns the possible completions of "begin", the beginning of a flow's text, for a shell. Each

@@ -5,7 +5,7 @@ package openflow
 // Command says what a FlowMod does with the rules that it selects.
 type Command uint8
 
-// Commands of a FlowMod.
+// These are the commands of OpenFlow's flow_mod.
 const (
 	Add          Command = iota // adds a rule; replaces a rule with equal match and priority
 	Modify                      // changes the actions of all rules within Match; without any, adds one

@@ -63,7 +63,7 @@ type Group struct {
 // GroupCommand says what a GroupMod does: add, modify, add or modify, or delete.
 type GroupCommand uint8
 
-// Commands of a GroupMod.
+// These are the commands of OpenFlow's group_mod. GroupPut is Open vSwitch's add_or_mod.
 const (
 	GroupAdd    GroupCommand = iota
 	GroupModify              // fails if the group does not exist

@@ -42,7 +42,7 @@ type LearnSpec struct {
 // LearnKind says whether a LearnItem is a match field, a load or an output of the learned flow.
 type LearnKind uint8
 
-// Kinds of a LearnItem.
+// A LearnItem is of one of these kinds.
 const (
 	LearnMatch  LearnKind = iota // the learned flow matches Dst against the value
 	LearnLoad                    // the learned flow writes the value to Dst

@@ -55,7 +55,7 @@ const maxPrecedence = 255
 // MeterBand has a rate and a burst size, and says what happens to the frames that exceed them.
 type MeterBand struct {
 	Rate uint32 // packets or kilobits a second, not 0
-	// BurstSize is in packets or kilobits; 0: one second of Rate.
+	// BurstSize is the burst size in packets or kilobits. 0 stands for what Rate allows in one second.
 	BurstSize uint32
 	// If Precedence is not 0, the band is of type dscp_remark: it raises the drop precedence of the frame's
 	// DSCP by this number (RFC 2597). If Precedence is 0, the band drops the frame.
@@ -75,7 +75,7 @@ func (b *MeterBand) Depth() uint32 {
 // MeterCommand says what a MeterMod does: add, modify or delete.
 type MeterCommand uint8
 
-// Commands of a MeterMod.
+// These are the commands of OpenFlow's meter_mod.
 const (
 	MeterAdd    MeterCommand = iota
 	MeterModify              // fails if the meter does not exist

@@ -36,7 +36,8 @@ const (
 	prefixNSH = "NXOXM_NSH_"
 )
 
-// Numbers of the first xxreg and of the first field tun_metadata.
+// Numbers of xxreg0 and tun_metadata0 in NXM headers. xxregN and tun_metadataN have the number that is
+// higher by N.
 const (
 	numberXXReg = 111 // NXM_NX_XXREG0
 	numberTLV   = 40  // NXM_NX_TUN_METADATA0
@@ -107,7 +108,8 @@ func (id FieldID) header(v Version) oxmHeader {
 	return headersOf[id].oxm
 }
 
-// append appends the header to b. If masked is true, it sets the header's mask bit and doubles its length.
+// append appends the header to b. If masked is true, it sets the mask bit and doubles the length in the
+// header, because a mask follows the value.
 func (h oxmHeader) append(b []byte, masked bool) []byte {
 	length, bit := h.length, uint8(0)
 	if masked {

@@ -596,8 +596,8 @@ func normalize(m *Match) (notes []string, err error) {
 	return notes, checkCT(m)
 }
 
-// note adds a line to "notes": the match ignores the field. It adds no second line for a field of 128 bits,
-// which has two entries in "locations".
+// note adds the remark to "notes" that the match ignores the field. It adds no second remark for a field of
+// 128 bits, which has two entries in "locations".
 func (l *location) note(notes []string) []string {
 	var needs []string
 	for _, p := range l.anyOf {

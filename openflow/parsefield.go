@@ -193,8 +193,8 @@ func parseScalar(f *field, text, quoted string) (Value128, error) {
 	}
 	v, ok := parseNumber(text)
 	if !ok && strings.HasPrefix(text, "-") {
-		// As in ovs-ofctl, which calls strtoull, a negative number becomes one of 64 bits. So only fields of
-		// at least 64 bits accept it.
+		// As in ovs-ofctl, which calls strtoull, a negative number becomes its two's complement of 64 bits. So
+		// only fields of at least 64 bits accept it.
 		v[1], ok = parseSigned(text)
 	}
 	if !ok || v.BitLen() > 8*int(f.bytes) {

@@ -43,8 +43,8 @@ func NewGroup(g Group, fieldIDs []FieldID) (Group, error) {
 // names none. The caller must not change it.
 func (g *Group) HashedFields() []FieldID { return g.hashed }
 
-// AppendFieldArray appends the fields that a group hashes, each with a mask of all bits. This is the format
-// of the property "fields" of a group's selection method.
+// AppendFieldArray appends the fields that a group hashes, each with a mask of all bits. They are at the end
+// of the property for the group's selection method.
 func AppendFieldArray(b []byte, ids []FieldID, v Version) []byte {
 	for _, id := range ids {
 		h := wireField(id).header(v)

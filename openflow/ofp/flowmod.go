@@ -6,7 +6,7 @@ import (
 	of "weft/openflow"
 )
 
-// Values that mean "none" or "any".
+// In OpenFlow messages, these numbers mean no buffer, any port, any group and no cookie.
 const (
 	noBuffer = 0xffffffff
 	anyPort  = 0xffffffff

@@ -225,7 +225,8 @@ func DecodeGroupSelection(r *Request) (uint32, error) {
 	return id, b.err("group statistics")
 }
 
-// AppendGroupDesc appends the description of one group to a reply.
+// AppendGroupDesc appends the description of one group to a reply: its type and its buckets. A message in
+// the form of OpenFlow 1.5 has the selection method, too.
 func AppendGroupDesc(b []byte, r *Request, g *of.Group) []byte {
 	start := len(b)
 	b = be.AppendUint32(append(b, 0, 0, uint8(g.Type), 0), g.ID)

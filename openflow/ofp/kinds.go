@@ -10,7 +10,7 @@ import (
 // OpenFlow, although the type numbers differ.
 type Kind uint8
 
-// Kinds of messages that controllers send.
+// These kinds are for messages that controllers send.
 const (
 	KindUnknown Kind = iota
 	Hello

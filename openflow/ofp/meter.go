@@ -82,7 +82,7 @@ func DecodeMeterSelection(r *Request) (id uint32, err error) {
 	return b.u32(), b.err("meter statistics")
 }
 
-// AppendMeterConfig appends the configuration of one meter to a reply.
+// AppendMeterConfig appends the configuration of one meter, its flags and bands, to a reply.
 func AppendMeterConfig(b []byte, m *of.Meter) []byte {
 	start, flags := len(b), uint16(meterKbps)
 	if m.Packets {
@@ -116,7 +116,7 @@ type MeterCounters struct {
 	Bands          []ofproto.BucketStats // frames that each band has dropped
 }
 
-// AppendMeterStats appends the statistics of one meter to a reply.
+// AppendMeterStats appends the counters of one meter and of its bands to a reply.
 func AppendMeterStats(b []byte, c *MeterCounters) []byte {
 	start := len(b)
 	b = zeros(be.AppendUint32(b, c.ID), 8)

@@ -117,7 +117,7 @@ func DecodeMonitorCancel(r *Request) (uint32, error) {
 // FlowEvent is the kind of an event of a flow monitor.
 type FlowEvent uint8
 
-// Events of a flow monitor.
+// A flow monitor reports these events.
 const (
 	FlowInitial FlowEvent = iota
 	FlowAdded

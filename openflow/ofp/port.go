@@ -93,7 +93,7 @@ func appendMAC(b []byte, mac uint64) []byte {
 	return append(b, byte(mac>>40), byte(mac>>32), byte(mac>>24), byte(mac>>16), byte(mac>>8), byte(mac))
 }
 
-// AppendPort appends the description of the port p.
+// AppendPort appends the description of a port as a struct ofp_port of version v.
 func AppendPort(b []byte, v Version, p *Port) []byte {
 	switch {
 	case v == v10:

@@ -180,7 +180,8 @@ func DecodeRole(r *Request) (role Role, generation uint64, hasGeneration bool, e
 	return role, generation, hasGeneration, nil
 }
 
-// AppendRoleReply appends the reply to a role request.
+// AppendRoleReply appends the reply to a role request. It has the role and, except in Nicira's form, the
+// generation_id.
 func AppendRoleReply(b []byte, r *Request, role Role, generation uint64) []byte {
 	start := len(b)
 	if r.Kind == NXRoleRequest {

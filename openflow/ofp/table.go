@@ -20,7 +20,7 @@ type TableState struct {
 
 const wild10All = 1<<22 - 1
 
-// AppendTableStats appends the statistics of a flow table to a reply.
+// AppendTableStats appends the statistics of a flow table to a reply: the numbers of flows and of look-ups.
 func AppendTableStats(b []byte, v Version, t *TableState) []byte {
 	b = append(b, t.ID, 0, 0, 0)
 	if v == v10 {

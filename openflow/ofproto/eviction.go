@@ -12,7 +12,7 @@ import (
 // Why says why a rule was removed, as in OpenFlow's flow_removed message.
 type Why uint8
 
-// Reasons of a rule's removal.
+// OpenFlow's flow_removed has these reasons. NotRemoved is the value for a rule in a table.
 const (
 	NotRemoved Why = iota
 	WhyDeleted     // removed by a delete, or replaced by an add

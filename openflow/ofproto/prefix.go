@@ -37,7 +37,7 @@ var (
 	steps128 = []uint8{0, 16, 32, 48, 64, 128}
 )
 
-// stage returns the search stage that compares the field.
+// stage returns the number of the search stage in which subtables compare the field.
 func (p *prefixField) stage() int { return stageOf(int(p.word)) }
 
 // value returns the field of flow f, left-aligned in 128 bits.
