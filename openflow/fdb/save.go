@@ -42,7 +42,7 @@ func (n *neighbour) saved() Saved {
 
 // Restore adds those of the saved addresses that have not expired at nowNS, and returns their number. The
 // limits of the table and of its ports apply, but not the rate limits. Restore skips an address that the
-// table already has, or that is declared behind another port.
+// table already has, that is in a declared network, or that the operator has bound to another port.
 func (t *Table) Restore(saved []Saved, nowNS uint64) (n int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
