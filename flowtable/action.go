@@ -5,17 +5,18 @@ package flowtable
 // Op is the operation of an Action.
 type Op uint8
 
-// Operations of actions. The datapath executes a list of actions in order on the
-// frame's header buffer. U16, U32 and U64 below are fields of Action. The order of
-// these constants is part of the layout in shared memory.
+// Operations of actions. The datapath executes a list of actions in order on the frame's header buffer.
+// U16, U32 and U64 below are the fields of the Action that has the operation. The order of these
+// constants must not change, because the action lists in shared memory contain their values.
 const (
 	OpNone Op = iota
 	// OpOutput sends the frame to datapath port U32.
 	OpOutput
-	// OpTunnel pushes the outer headers of tunnel template U32, sends the frame to the template's
-	// uplink, and pops the headers again. The low half of U64 is the VNI. The tunnel's port U16 also
-	// counts the frame; 0: no port counts it. The upper half of U64 is the largest length of the inner
-	// frame in bytes; 0: no limit. A longer frame, or a longer segment of a large frame, is truncated.
+	// OpTunnel sends the frame into a tunnel. It pushes the outer headers of tunnel template U32, sends the
+	// frame to the template's uplink, and pops the headers again. The low half of U64 is the VNI. U16 is
+	// the number of the tunnel's port, which also counts the frame; 0: no port does. The upper half of U64
+	// is the largest length of the inner frame in bytes; 0: no limit. A longer frame, or a longer segment
+	// of a large frame, is truncated.
 	OpTunnel
 	// OpDrop ends the list and drops the frame for the reason U32, a packet.DropReason.
 	OpDrop
@@ -47,9 +48,9 @@ const (
 	// update the checksum.
 	OpSetTpSrc
 	OpSetTpDst
-	// OpCT tracks the frame's connection in ct zone U16. U32 has CT* bits. U64 has ct_mark in its
-	// upper half and the mask of ct_mark in its lower half. OpData actions follow if CTLabel or
-	// CTRange is set. ReadCT decodes them all.
+	// OpCT tracks the frame's connection in ct zone U16. U32 is a set of flags, such as CTNAT. U64 has
+	// ct_mark in its upper half and the mask of ct_mark in its lower half. OpData actions follow if the
+	// flag CTLabel or CTRange is set. ReadCT decodes OpCT with its OpData actions.
 	OpCT
 	// OpCTClear sets the frame's ct_* fields to 0, as if no ct action had tracked it.
 	OpCTClear
@@ -83,8 +84,9 @@ const (
 	OpSetNDTll
 	// OpSetIPv6Label sets the IPv6 flow label to the low 20 bits of U32.
 	OpSetIPv6Label
-	// OpController copies the frame's first U32 bytes to the capture ring, for the OpenFlow
-	// controller. U64 is a number that the control process reads with the copy.
+	// OpController copies the frame's first U32 bytes to the capture ring, from which the control process
+	// reads them and sends them to the OpenFlow controller. U64 is the number of the note
+	// (xlate.ControllerNote) with the other contents of the packet_in message.
 	OpController
 	// OpAnswer answers an ARP request or a neighbour solicitation. The answer has the MAC address
 	// in the low 48 bits of U64 and leaves through the input port.
@@ -127,8 +129,8 @@ const (
 	// OpDecapMPLS removes the outer Ethernet header, its VLAN tags and the outermost label
 	// stack entry. It does nothing if the frame has no entry.
 	OpDecapMPLS
-	// OpQueue stands before an output to port U16. Frames that exceed the rate of meter U32 skip
-	// this output. The port counts them as packet.DropQueue.
+	// OpQueue stands before an output to port U16. If the frame exceeds the rate of meter U32, the worker
+	// skips this output, and the port counts a drop with the reason packet.DropQueue.
 	OpQueue
 	// OpEncapNSH prepends an Ethernet header with addresses 0, and a network service header (NSH)
 	// with the fields U64 (packet.NSHFields). OpPushNSH inserts only the NSH, after the Ethernet
@@ -153,7 +155,8 @@ const (
 	// the next OpSample reports (IPFIX).
 	OpObserve
 	// OpSample copies the first U16 bytes of randomly chosen frames to the capture ring, for an IPFIX or
-	// sFlow exporter. A frame is chosen with the probability U32/(2^32-1). U64 is SampleTag.Word.
+	// sFlow exporter. A frame is chosen with the probability U32/(2^32-1). U64 is a SampleTag, encoded by
+	// its method Word.
 	OpSample
 )
 
@@ -175,6 +178,6 @@ const (
 	MaxMeters      = MaxBands + MaxPortBuckets
 )
 
-// MaxActions is the maximum number of actions of a megaflow. A flood to all of
-// port.MaxPorts ports fits.
+// MaxActions is the maximum number of actions of a megaflow. It is enough for a flood to all of
+// port.MaxPorts ports.
 const MaxActions = 2048

@@ -18,10 +18,10 @@ const (
 
 var _ = [1]struct{}{}[blockActions<<maxOrder-MaxActions]
 
-// actionBlock describes one block of the action store. A block of several units of blockActions
-// actions uses only the actionBlock of its first unit.
+// actionBlock describes blockActions consecutive actions of the action store. A larger block, for a
+// longer list, uses only the actionBlock of its first blockActions actions.
 type actionBlock struct {
-	// next and prev link free blocks of one order: 1 + the block index; 0: none.
+	// next and prev link the free blocks of the same order. Each is 1 + the index of a block; 0: none.
 	next, prev uint32
 	refs       uint32 // number of megaflows with this list; 0: the block holds no list
 	length     uint32 // length of the list in actions
@@ -31,9 +31,9 @@ type actionBlock struct {
 	_          [2]byte
 }
 
-// ActionRef refers to a list in the action store. It is the index of the list's first action; 0: the
-// empty list. Blocks are aligned, so the two lowest bits of the index are free for refOne or
-// refMany.
+// ActionRef refers to a list in the action store; 0: the empty list. It is the index of the list's first
+// action, with refOne or refMany added. A block begins at a multiple of blockActions, so the two lowest
+// bits of the index are 0.
 type ActionRef uint32
 
 const (
@@ -44,7 +44,8 @@ const (
 
 func (r ActionRef) index() uint32 { return uint32(r &^ refBits) }
 
-// actionStore is the action store in a worker's Memory. The worker owns it.
+// actionStore stores the action lists of one worker's megaflows, in the arrays of a Memory. Only this
+// worker uses it.
 type actionStore struct {
 	actions []Action
 	blocks  []actionBlock
@@ -101,7 +102,7 @@ func (s *actionStore) acquire(list []Action) (r ActionRef, ok bool) {
 	return refer(block, len(list)), true
 }
 
-// release decrements the reference count of a list. It frees the list's block if no megaflow has the
+// release decrements the reference count of a list. It frees the list's block if no megaflow uses the
 // list any more.
 func (s *actionStore) release(r ActionRef) {
 	if r == 0 {

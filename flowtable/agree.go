@@ -2,8 +2,9 @@
 
 package flowtable
 
-// Agrees reports whether slot still has the megaflow with this generation and this megaflow
-// matches key k. It does not compare the key bits that are set in ignoredBits.
+// Agrees reports whether the megaflow in a slot matches key k, apart from the key bits in ignoredBits.
+// It returns false if the slot now has another megaflow, or none. generation is the Flow.Generation that
+// the slot had when the caller found the megaflow there.
 func (c *Cache) Agrees(slot, generation uint32, k, ignoredBits *Key) bool {
 	if slot >= uint32(len(c.m.Flows)) || generation&1 == 0 || c.m.Flows[slot].Generation != generation {
 		return false

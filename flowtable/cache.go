@@ -14,17 +14,17 @@ import (
 type Cache struct {
 	m Memory
 
-	// Exact-match cache, private to the worker.
+	// Fields of the exact-match cache, which only the worker can access.
 	buckets []bucket
 	exact   []exactEntry
 	union   Key    // union of all masks: bits that at least one mask has
 	groups  uint32 // set of word groups that have a bit in the union
-	// groupIndexes has the indexes of the key words that belong to a word group and have a
-	// bit in the union.
+	// groupIndexes has the indexes of some key words: those outside the base words of which union has a
+	// bit.
 	groupIndexes [KeyWords - baseWords]uint8
 	groupCount   int // number of indexes in groupIndexes
-	// unionNumber counts the changes of the union. It is never 0. An entry with another number
-	// is invalid, because its words were masked with another union.
+	// unionNumber counts the changes of the field union. It is never 0. An entry of the exact-match cache
+	// with another number is invalid, because the words of its key were masked with an earlier union.
 	unionNumber  uint32
 	unionStale   bool // a mask was removed after union was computed
 	bucketWrap   uint32
@@ -33,14 +33,14 @@ type Cache struct {
 	seeds        seeds
 	groupSeeds   [groupEnd][4]uint64 // index: group
 
-	// Search of the megaflows.
+	// Fields for the search among the megaflows.
 	index     GrowingIndex // finds megaflows by the hash of mask and masked key
 	order     []uint32     // indexes of the used masks in search order
 	maskSeeds []uint64
 	searched  uint32 // number of frames searched among the megaflows since the masks were last sorted
 	store     actionStore
 
-	// State of the batch that Lookup works on.
+	// Arrays for the batch of frames that Lookup is working on.
 	digests    [packet.BatchSize]digest // index: frame
 	groupWords [packet.BatchSize]exactMore
 	hashes     [packet.BatchSize]uint32 // hash of each frame's key under the current mask
@@ -67,7 +67,8 @@ const (
 	InstallTooManyActions
 	// InstallMasksFull means that the mask is new and Sizes.Masks masks are already in use.
 	InstallMasksFull
-	// InstallActionsFull means that the action store has no block for the list.
+	// InstallActionsFull means that the action store has no free block that is large enough for the action
+	// list.
 	InstallActionsFull
 )
 
@@ -111,9 +112,9 @@ func NewCache(m Memory, seed uint64) *Cache {
 	return c
 }
 
-// Install installs a megaflow in a free slot and clears the slot's statistics. It copies key, mask
-// and actions. Key bits outside the mask are ignored. Two megaflows that match the same frame must
-// have equal actions.
+// Install installs a megaflow in a free slot and clears the slot's statistics. It copies key, mask and
+// actions. It ignores key bits outside the mask. If two installed megaflows match the same frame, they
+// must have equal actions.
 func (c *Cache) Install(slot uint32, key, mask *Key, actions []Action) InstallResult {
 	if int(slot) >= len(c.m.Flows) {
 		return InstallBadSlot
@@ -158,8 +159,9 @@ func (c *Cache) Remove(slot uint32) bool {
 	return true
 }
 
-// Lookup finds the megaflow that matches keys[i], for each frame i in the set live, and writes its
-// slot, or NoSlot, to slots[i]. It counts in n. The caller updates the statistics of the megaflows.
+// Lookup finds the megaflow that matches keys[i], for each frame i whose bit is set in "live". It writes
+// the megaflow's slot, or NoSlot, to slots[i], and adds its hits and misses to n. The caller updates the
+// statistics of the megaflows.
 func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, slots *[packet.BatchSize]uint32, n *LookupCounts) {
 	count, repeated := uint(0), uint(0)
 	var x exactLookup
@@ -208,7 +210,8 @@ func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, slots *[packet.
 // repeat is a frame with the same key as an earlier frame, the "original", of the batch.
 type repeat struct{ frame, original uint8 }
 
-// Flows returns the Flow of each slot, which has its statistics, without copying. The index is the slot.
+// Flows returns the Flows of all slots, with the statistics of the megaflows. The index is the slot. It
+// does not copy them.
 func (c *Cache) Flows() []Flow { return c.m.Flows }
 
 // Only returns the action of megaflow f if f has exactly one action. Otherwise it returns nil. It does not
@@ -221,7 +224,7 @@ func (c *Cache) Only(f *Flow) *Action {
 	return &c.m.actions[at]
 }
 
-// Flow returns the Flow of one slot, which has its statistics, without copying.
+// Flow returns the Flow of one slot, with the statistics of the megaflow, without copying.
 func (c *Cache) Flow(slot uint32) *Flow { return &c.m.Flows[slot] }
 
 // Actions returns the action list of the megaflow in a slot without copying. The list is valid

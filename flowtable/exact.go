@@ -25,11 +25,12 @@ const bucketEntries = 8
 // bucket has an 8-bit signature for each of its entries; 0: a free entry.
 type bucket uint64
 
-// baseWords is the number of key words that every entry stores: WPort to WIPv4, the base words. The
-// other words belong to groups. An entry stores a group only if one of its words is not 0.
+// baseWords is the number of key words that every entry stores: WPort to WIPv4. These are the base
+// words. The other key words belong to groups, such as groupIPv6. An entry stores the words of a group
+// only if one of them is not 0.
 const baseWords = WIPv4 + 1
 
-// Groups of key words, one bit each.
+// Groups of those key words that are not base words. Each group is one bit of a set.
 const (
 	groupIPv6    = 1 << iota // ipv6_src and ipv6_dst
 	groupTun                 // tun_id, tun_src and tun_dst
@@ -49,25 +50,26 @@ type exactEntry struct {
 	form  form   // 0: never written
 }
 
-// form says which groups of words are stored for a key, and under which union of masks. It consists of
-// Cache.unionNumber (high 32 bits), the number of words in the key's exactMore (16 bits), and the set of
-// groups of these words (low 16 bits). Entry and key must have the same form to be equal.
+// form describes how the words of a key are stored. Its high 32 bits are Cache.unionNumber, which stands
+// for the mask of the stored words: the union of all masks. The next 16 bits are the number of words that
+// the key has in an exactMore. The low 16 bits are the set of the groups to which these words belong. Keys
+// with different forms are different.
 type form uint64
 
 // The build fails here if a set of groups does not fit into the low 16 bits of a form.
 const _ = uint(1<<16 - groupEnd)
 
-// moreWords returns the number of used words in the key's exactMore.
+// moreWords returns how many words the key has in an exactMore.
 func (f form) moreWords() uint32 { return uint32(f) >> 16 }
 
-// exactMore has the words of the groups that are stored for a key, in the order in which digestGroups
-// adds them.
+// exactMore has the words of a key that are not base words, without the groups of which all words are 0.
+// The groups are in the order in which digestGroups adds them.
 type exactMore [32]uint64
 
 // The build fails here if the words of all groups do not fit into an exactMore.
 const _ = uint(len(exactMore{}) - (KeyWords - baseWords))
 
-// digest is the hash and the form of a key, both under the union of all masks.
+// digest is the hash and the form of a key. Both consider only key bits that are in at least one mask.
 type digest struct {
 	hash uint64
 	form form
@@ -76,14 +78,14 @@ type digest struct {
 // signature returns the 8 bits of the hash that a bucket stores for the key. It is never 0.
 func (d *digest) signature() uint64 { return max(d.hash>>56, 1) }
 
-// way returns the index, within the bucket, of the key's likely entry. The method enter begins its search
-// for a free entry there, and a look-up reads this entry first. It depends on the hash, so that the
-// entries of half-empty buckets use all sets of the processor's caches. If every search began at entry 0,
-// most entries in use would share an eighth of these sets, because a bucket's entries take eight
-// cache lines.
+// way returns the index, within the bucket, of the key's likely entry: a look-up reads this entry first,
+// and the method enter first tries to store a key there. The index depends on the hash, so that the
+// entries in use are spread over all sets of the processor's caches. A bucket's entries take eight cache
+// lines. If entry 0 were always the first, most entries in use would share an eighth of these sets.
 func (d *digest) way() uint32 { return uint32(d.hash>>48) % bucketEntries }
 
-// digest sets d to the digest of key k, and the exactMore "words" to the words of the key's groups.
+// digest computes the digest of key k and writes it to d. It writes those words of the key that are not
+// base words to "words", as exactMore describes.
 func (c *Cache) digest(k *Key, d *digest, words *exactMore) {
 	acc := c.foldWords(k, WPort) ^ c.foldWords(k, WEthSrc) ^ c.foldWords(k, WL4)
 	d.form = form(c.unionNumber) << 32
@@ -93,13 +95,14 @@ func (c *Cache) digest(k *Key, d *digest, words *exactMore) {
 	d.hash = c.seeds.finish(acc)
 }
 
-// foldWords hashes the words w and w+1 of key k under the union of all masks. Both must be base words.
+// foldWords hashes the words w and w+1 of key k, without the bits that are in no mask. Both must be base
+// words.
 func (c *Cache) foldWords(k *Key, w int) uint64 {
 	return fold(k[w]&c.union[w]^c.seeds[w], k[w+1]&c.union[w+1]^c.seeds[w+1])
 }
 
-// equalUnderMasks reports whether the keys k and o are equal under the union of all masks. The caller has
-// already compared their base words.
+// equalUnderMasks reports whether the keys k and o are equal in all bits that are in at least one mask.
+// The caller has already compared their base words.
 func (c *Cache) equalUnderMasks(k, o *Key) bool {
 	diff := uint64(0)
 	for _, at := range c.groupIndexes[:c.groupCount] {
@@ -174,9 +177,10 @@ func (c *Cache) group4(d *digest, words *exactMore, group uint32, w0, w1, w2, w3
 	return fold(w0^s[0], w1^s[1]) ^ fold(w2^s[2], w3^s[3])
 }
 
-// exactLookup is the progress of a batch in the exact-match cache. With many flows, each frame needs two
-// cache lines from memory: an entry and a megaflow. The batch is therefore divided into strides (groups of
-// frames). The core works on one stride while the cache lines of other strides arrive.
+// exactLookup is the progress of a batch's look-ups in the exact-match cache. With many flows, each
+// frame needs two cache lines from memory: an entry and a megaflow. The batch is therefore divided into
+// groups of frames, called strides. The core works on one stride while the cache lines of other strides
+// arrive.
 type exactLookup struct {
 	prefetched uint // number of frames whose first cache line was prefetched
 	chosen     uint // number of frames whose entry to compare is known
@@ -189,9 +193,9 @@ type exactLookup struct {
 // 62.6 ns with stride 8, and 69.8 ns without strides.
 const stride = 12
 
-// likely returns the index of the likely entry of a key with digest d: the key is there unless another key
-// took the entry first. In a cache of 262,144 entries, 96 % of 20,000 flows are in their likely entries,
-// and 83 % of 100,000 flows.
+// likely returns the index of the likely entry of a key with digest d. The key is in this entry unless
+// another key took it first. In a cache of 262,144 entries, 96 % of 20,000 flows are in their likely
+// entries, and 83 % of 100,000 flows.
 func (c *Cache) likely(d *digest) uint32 {
 	return uint32(d.hash)&c.bucketWrap*bucketEntries + d.way()
 }
@@ -201,10 +205,10 @@ func (c *Cache) likely(d *digest) uint32 {
 // 100,000 flows on.
 const bucketBatches = 64
 
-// advance begins the look-up of the next frames, up to number end, and takes earlier frames one step further.
-// Usually there are two steps for a frame: prefetch its likely entry, then compare the entry. If
-// bucketsFirst is not 0, there are three: prefetch its bucket, prefetch the entry with its signature, then
-// compare the entry.
+// advance begins the look-ups of the next frames, up to number end, and continues those of earlier
+// frames. A look-up usually has two steps: prefetch the likely entry, then compare the entry. If
+// bucketsFirst is not 0, it has three: prefetch the bucket, prefetch the entry with the key's signature,
+// then compare the entry.
 func (c *Cache) advance(x *exactLookup, keys *[packet.BatchSize]Key, end uint) {
 	from, chosen := x.prefetched, x.chosen
 	x.prefetched, x.chosen = end, from
@@ -219,9 +223,9 @@ func (c *Cache) advance(x *exactLookup, keys *[packet.BatchSize]Key, end uint) {
 	c.compare(x, keys, chosen)
 }
 
-// choose searches the bucket of each frame, from number "from" to end-1, for the frame's signature. It stores
-// the entry to compare in c.entries. A frame whose bucket does not have its signature gets entry 0, which
-// has another key, so compare rejects it.
+// choose searches the bucket of each frame, from number "from" to end-1, for the signature of the
+// frame's key. It stores the index of the entry to compare in c.entries. If the bucket does not have the
+// signature, this is entry 0. The later comparison then fails, because entry 0 has another key.
 func (c *Cache) choose(from, end uint) {
 	for m := from; m < end; m++ {
 		i, number, entry := c.frames[m%packet.BatchSize], c.homes[m%packet.BatchSize], uint32(0)
@@ -345,12 +349,12 @@ func (c *Cache) fetchBuckets(list []uint8) {
 	cpu.Prefetch(&c.exact[0], c.slots[:found])
 }
 
-// fewLookups is the largest number of frames in a look-up for which prefetches cost more time than they
-// save.
+// fewLookups is the largest number of frames for which prefetches take more time than they save.
 const fewLookups = 2
 
-// lowerDiffer returns 0 if the lower half of an entry's base words equals key k under mask u. upperDiffer
-// does so for the upper half. One function for all base words would be too large for inlining.
+// lowerDiffer compares the lower half of an entry's base words with key k under mask u, and returns 0 if
+// they are equal. upperDiffer does the same for the upper half. They are two functions because the
+// compiler would not inline one for all base words.
 func lowerDiffer(w *[baseWords]uint64, k, u *Key) uint64 {
 	// The parentheses are necessary, because ^ and | have the same precedence in Go.
 	return (w[0] ^ k[0]&u[0]) | (w[1] ^ k[1]&u[1]) | (w[2] ^ k[2]&u[2])
@@ -360,7 +364,8 @@ func upperDiffer(w *[baseWords]uint64, k, u *Key) uint64 {
 	return (w[3] ^ k[3]&u[3]) | (w[4] ^ k[4]&u[4]) | (w[5] ^ k[5]&u[5])
 }
 
-// differMore returns 0 if the group words of an entry equal groupWords, those of a key with digest d.
+// differMore compares the words of an entry that are not base words with groupWords, those of the key
+// with digest d. It returns 0 if they are equal.
 func (c *Cache) differMore(entry uint32, d *digest, groupWords *exactMore) (diff uint64) {
 	words := &c.m.groupWords[entry]
 	for j := uint32(0); j < d.form.moreWords() && j < uint32(len(words)); j += 2 {
@@ -380,8 +385,9 @@ func (b bucket) candidates(signature uint64) (marks uint64) {
 // firstMarked returns the index within the bucket of the lowest marked entry.
 func firstMarked(marks uint64) uint32 { return uint32(bits.TrailingZeros64(marks)) / 8 }
 
-// The method holds reports whether an entry has key k. The arguments d and "words" are what the method digest
-// has computed for k. The method holds does not check whether the entry's megaflow still exists.
+// The method holds reports whether an entry has key k. The arguments d and "words" are the results of
+// the method digest for k. The entry's megaflow may have been removed; the method holds does not check
+// this.
 func (c *Cache) holds(entry uint32, d *digest, words *exactMore, k *Key) bool {
 	e := &c.exact[entry]
 	diff := lowerDiffer(&e.words, k, &c.union) | upperDiffer(&e.words, k, &c.union) | uint64(e.form^d.form)
@@ -446,7 +452,8 @@ func (c *Cache) enter(d *digest, words *exactMore, k *Key, slot uint32) {
 	}
 }
 
-// setUnion computes the union of all masks. If it has changed, setUnion empties the exact-match cache.
+// setUnion computes the union of all masks: the bits that at least one mask has. If it has changed,
+// setUnion empties the exact-match cache.
 func (c *Cache) setUnion() {
 	c.unionStale = false
 	var union Key

@@ -15,9 +15,9 @@ import (
 
 // Extract sets every word of k from the headers of frame f. The recirc_id, the tunnel words and the ct_*
 // words become 0. Extract also sets f.L3, f.L4 and f.Proto, and removes padding after an IP datagram. If
-// the headers go beyond the header buffer, it copies the missing bytes there from the spans. It
-// returns the drop reason of a malformed frame, or DropDeepHeader if the headers are too long for the
-// buffer. k is then undefined.
+// the headers are longer than the header buffer, it copies the missing bytes from the spans to the
+// buffer. It returns a drop reason for a malformed frame, and DropDeepHeader if the buffer is too small
+// for the headers. After a drop reason, the contents of k are undefined.
 func Extract(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 	clear(k[WIPv6Src:])
 	if extractPlain(b, f, k) {
@@ -26,11 +26,11 @@ func Extract(b *packet.Batch, f *packet.Frame, k *Key) packet.DropReason {
 	return extractAny(b, f, k)
 }
 
-// ExtractAll does the work of Extract for all frames of a batch that are not dropped, and stores drop
-// reasons in Drop. dirty is the set of keys in which words from WIPv6Src on may not be 0. Only
-// these keys are cleared, because clearing takes as long as the rest of the extraction. nowDirty is this
-// set after the call. special is the set of frames that are dropped, or whose checksum or segmentation
-// their sender has left to the switch.
+// ExtractAll does the work of Extract for all frames of a batch that are not dropped yet, and stores
+// drop reasons in Frame.Drop. Bit i of "dirty" must be set if keys[i] may have words other than 0 from
+// WIPv6Src on. ExtractAll clears only these keys, because clearing a key takes as long as the rest of
+// the extraction. nowDirty is the value of "dirty" for the next call. special is the set of frames that
+// are dropped, or whose checksum or segmentation their sender has left to the switch.
 func ExtractAll(b *packet.Batch, keys *[packet.BatchSize]Key, dirty uint32) (nowDirty, special uint32) {
 	for i := range b.Frames[:min(uint(b.N), packet.BatchSize)] {
 		f, k := &b.Frames[i], &keys[i]
@@ -315,10 +315,11 @@ func extractIPv4(b *packet.Batch, f *packet.Frame, k *Key, offset int) packet.Dr
 // Devices pad shorter frames with zeros.
 const leastPayload = 46
 
-// cutOff decides whether to drop a frame that has only length bytes of an IP datagram, while the
-// datagram's header claims more. As in Open vSwitch, such a frame is normally forwarded, and its IP
-// fields are 0. But a frame that a device would pad, perhaps to the claimed length, is dropped for the
-// reason "short": the receiver would accept the datagram, although no flow has matched its fields.
+// cutOff decides whether to drop a frame whose IP header claims more than the "length" bytes that follow
+// in the frame. As in Open vSwitch, such a frame is normally forwarded, and its IP fields are 0. But a
+// frame that is so short that a device would pad it is dropped for the reason "short". The padding might
+// fill the datagram to the claimed length. The receiver would then accept the datagram, although no flow
+// has matched its fields.
 func cutOff(length int, short packet.DropReason) packet.DropReason {
 	if length < leastPayload {
 		return short

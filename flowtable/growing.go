@@ -4,10 +4,10 @@ package flowtable
 
 import "weft/internal/cpu"
 
-// GrowingIndex is an Index whose table is replaced by one of twice the size when it is half full. Few
-// values thus occupy few pages, however large the limit is. Each Insert copies only a few entries to
-// the larger table, because a worker cannot pause for thousands of cache misses. Until all are
-// copied, each value is in one of two tables, or in both.
+// GrowingIndex is a hash table like Index that grows. When its table is half full, it gets a table of
+// twice the size. Few values thus occupy few pages, however large the limit is. Each Insert copies only
+// a few entries to the larger table, because a worker cannot pause for thousands of cache misses. Until
+// all are copied, a value is in one of the two tables, or in both.
 type GrowingIndex struct {
 	table Index
 	// old is the smaller table while its entries are copied; nil at other times. A removed
@@ -16,18 +16,19 @@ type GrowingIndex struct {
 	old    Index
 	copied uint32 // number of positions of the smaller table that were copied
 	used   int    // number of values
-	// room is the function that NewGrowingIndex got.
+	// room returns the memory for a table, as the parameter of NewGrowingIndex does.
 	room func(entries int) Index
 }
 
 const (
 	// smallestIndex is the number of entries of a new GrowingIndex, which fill one page.
 	smallestIndex = 512
-	// copyStep is the number of positions that an Insert copies. The smaller table has two positions for
-	// each value, and the larger one takes as many further values before it grows. Even 2 would
-	// therefore be enough.
+	// copyStep is the number of positions of the smaller table that an Insert copies. All positions must be
+	// copied before the larger table is half full. The smaller table has two positions for each of its
+	// values. As many values again fit into the larger table, each with one Insert. Even 2 would therefore
+	// be enough.
 	copyStep = 8
-	// tombstone is the indexEntry.value of a removed value in GrowingIndex.old.
+	// tombstone is the value of an indexEntry in GrowingIndex.old whose value was removed.
 	tombstone = ^uint32(0)
 )
 

@@ -8,7 +8,7 @@ import "math/bits"
 // collide. A hash takes the words in pairs: it XORs both words with their seeds, multiplies them, and
 // XORs the halves of the product.
 
-// seeds has one random seed for each key word, and two for the end of the hash.
+// seeds has one random seed for each key word, and two more for the method finish.
 type seeds [KeyWords + 2]uint64
 
 // spread expands one seed to len(s) seeds (splitmix64).
@@ -28,6 +28,6 @@ func fold(a, b uint64) uint64 {
 	return hi ^ lo
 }
 
-// finish makes a hash of acc, the combined products of all pairs: each bit of acc changes about half of its
-// bits.
+// finish returns the hash of a key. acc is the XOR of the results of fold for all pairs of words. A
+// change of one bit of acc changes about half of the bits of the hash.
 func (s *seeds) finish(acc uint64) uint64 { return fold(acc^s[KeyWords], s[KeyWords+1]) }

@@ -2,8 +2,8 @@
 
 // Package flowtable finds the actions for a frame. Extraction reads the frame's headers into a Key. A
 // megaflow is a cached flow: a key with a mask, and actions. Cache finds the megaflow that matches the
-// key, first in its exact-match cache, then among all megaflows. Control translates OpenFlow tables into
-// megaflows (package openflow/xlate).
+// key, first in its exact-match cache, then among all megaflows. If there is none, the control process
+// translates the OpenFlow tables into a new megaflow (package openflow/xlate).
 package flowtable
 
 // KeyWords is the size of a Key in 64-bit words.
@@ -103,7 +103,7 @@ const (
 	CTProtoShift  = 16 // WCT
 )
 
-// InPortBits has the bits of in_port in WPort.
+// InPortBits is the mask of in_port in the word WPort.
 const InPortBits = 0xffffffff << portShift
 
 // Parts of vlan_tci.

@@ -74,10 +74,11 @@ const (
 // CTState returns ct_state: a set of the bits StateNew to StateDNAT.
 func (k *Key) CTState() uint8 { return uint8(k[WCT] >> CTStateShift) }
 
-// Tracked reports whether a ct action has tracked the frame before its look-up.
+// Tracked reports whether a ct action had tracked the frame when it was looked up.
 func (k *Key) Tracked() bool { return k.CTState() != 0 }
 
-// Recirc returns recirc_id: the number of the OpRecirc that led to this look-up; 0: none did.
+// Recirc returns recirc_id, the number with which an OpRecirc looked the frame up again; 0: this is the
+// frame's first look-up.
 func (k *Key) Recirc() uint32 { return uint32(k[WPort]) }
 
 // SetRecirc sets recirc_id, as OpRecirc does before a further look-up.
@@ -85,8 +86,8 @@ func (k *Key) SetRecirc(id uint32) { k[WPort] = k[WPort]&^0xffffffff | uint64(id
 
 // The functions that follow pack and unpack the operands of OpTunnel, as its comment defines them.
 
-// TunnelAction returns an OpTunnel into the tunnel with this template and VNI. The port counts its frames; 0:
-// no port does. There is no limit for the inner frame.
+// TunnelAction returns an OpTunnel with this template and VNI, and without a limit for the length of the
+// inner frame. "port" is the number of the tunnel's port, which counts the frames; 0: no port does.
 func TunnelAction(template, vni uint32, port uint16) Action {
 	return Action{Op: OpTunnel, U16: port, U32: template, U64: uint64(vni)}
 }

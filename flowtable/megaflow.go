@@ -55,8 +55,9 @@ func (c *Cache) matches(slot, row uint32, m *mask, k *Key) bool {
 	return diff == 0
 }
 
-// search looks for the megaflows of the frames in "list", and writes their slots, or NoSlot, to slots. It
-// stores the keys that have a megaflow in the exact-match cache. c.digests has the digests of these keys.
+// search looks for the megaflows of the frames in "list", and writes their slots, or NoSlot, to "slots".
+// It adds the keys that have a megaflow to the exact-match cache. The caller has computed the digests of
+// these keys in c.digests.
 func (c *Cache) search(keys *[packet.BatchSize]Key, list []uint8, slots *[packet.BatchSize]uint32, n *LookupCounts) {
 	c.searched += uint32(len(list))
 	wrap := uint32(len(c.index.table) - 1)
@@ -139,8 +140,8 @@ func (c *Cache) findIn(index Index, row uint32, m *mask, h uint32, k *Key) uint3
 	}
 }
 
-// sortMasks sorts the masks by their hits, most hits first, and then halves these counts. It also computes
-// the union of the masks anew if a mask was removed.
+// sortMasks sorts the masks by their hits, most hits first, and then halves these counts. If a mask was
+// removed since the last call, it also computes the union of all masks again.
 func (c *Cache) sortMasks() {
 	masks := c.m.masks
 	for i := 1; i < len(c.order); i++ { // insertion sort is fast here, because the masks are almost sorted

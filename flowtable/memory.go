@@ -23,7 +23,7 @@ type Sizes struct {
 	Actions int `json:"actions"`
 }
 
-// DefaultSizes suit one worker of a host with some hundred guests.
+// DefaultSizes are sizes for one worker of a host with some hundred virtual machines.
 var DefaultSizes = SizesOf(leastDefault)
 
 // Limits of the user's setting for Sizes.Megaflows.
@@ -43,17 +43,18 @@ func SizesOf(megaflows int) Sizes {
 
 // Memory that one megaflow takes, in bytes, and the share of the machine's memory for all of them.
 const (
-	// controlBytes is for control and the counter region, including garbage of control that is
-	// not collected yet. The attack mac-flood of bench/attack measured it with 2,097,152 slots.
+	// controlBytes is for the memory of the control process and for the shared counters. It includes
+	// garbage that the Go runtime has not collected yet. It was measured with 2,097,152 slots, while a
+	// guest sent frames with ever new MAC addresses ("mac-flood" in bench/attack).
 	controlBytes = 1200
 	workerBytes  = 384 // bytes in each worker
 	// All megaflows may take 1/memoryPart of the machine's memory.
 	memoryPart = 10
 )
 
-// DefaultMegaflows returns the default of Sizes.Megaflows, a power of two, for a machine with this memory
-// in bytes and this number of workers. All megaflows together take at most 1/memoryPart of the memory, or
-// there are leastDefault of them.
+// DefaultMegaflows returns the default of Sizes.Megaflows, a power of two, for a machine with this
+// memory in bytes and this number of workers. It is the largest number, up to mostDefault, for which all
+// megaflows together take at most 1/memoryPart of the memory. It is never less than leastDefault.
 func DefaultMegaflows(memory uint64, workers int) int {
 	n := leastDefault
 	for n < mostDefault && 2*uint64(n)*uint64(controlBytes+workers*workerBytes) <= memory/memoryPart {
@@ -88,8 +89,9 @@ const (
 // NoSlot stands in place of a slot number if there is no megaflow.
 const NoSlot = ^uint32(0)
 
-// Flow is the part of a megaflow that the worker needs at each hit: its statistics and a reference to its
-// actions. Only the worker writes it. Control may read Packets, Bytes and UsedNS at any time.
+// Flow is the part of a megaflow that the worker needs at each hit: its statistics and a reference to
+// its actions. Only the worker writes it. The control process may read Packets, Bytes and UsedNS at any
+// time.
 type Flow struct {
 	Packets    uint64
 	Bytes      uint64 // bytes of matched frames before any action, with Ethernet header
@@ -105,8 +107,8 @@ type megaflow struct {
 	key  Key // the masked key; its size makes the struct four cache lines
 }
 
-// Memory is the part of a worker's shared memory that its flow cache uses. The memory has no pointers. The
-// worker owns it. Control reads statistics and, with Read, installed megaflows.
+// Memory is the part of a worker's shared memory that its flow cache uses. The memory has no pointers.
+// Only the worker writes it. The control process reads statistics and, with Read, installed megaflows.
 type Memory struct {
 	sizes Sizes
 	head  []head     // one element
@@ -117,8 +119,8 @@ type Memory struct {
 	// index has room for the tables of Cache.index. The table of n entries begins at index n.
 	index []indexEntry
 
-	// groupWords[i] has the words of exact-match entry i that are not base words. The signature of
-	// this entry is in Cache.buckets[i/bucketEntries].
+	// groupWords[i] has those words of exact-match entry i that are not base words. The signature of this
+	// entry is in Cache.buckets[i/bucketEntries].
 	groupWords []exactMore
 
 	actions     []Action
@@ -126,14 +128,15 @@ type Memory struct {
 	actionIndex []indexEntry  // finds blocks by the hash of their list
 }
 
-// head is the start of the Memory. It is set if a cache has used the memory before. NewCache clears only
-// used memory, so that the pages of new memory are not allocated.
+// head is the start of the Memory. used is not 0 if a cache has used the memory before. NewCache clears
+// only such memory. New memory is 0 already, and a write would allocate its pages.
 type head struct {
 	used uint32
 	_    [60]byte
 }
 
-// CarveMemory places the cache in a shared memory region; see shm.Layout.
+// CarveMemory assigns a part of the shared memory region l to each array of a flow cache with the sizes
+// s.
 func CarveMemory(l *shm.Layout, s Sizes) Memory {
 	return Memory{
 		sizes:       s,
@@ -170,9 +173,9 @@ func (m *Memory) empty() {
 	m.head[0].used = 1
 }
 
-// Read returns copies of the key, the mask and the actions of the megaflow in a slot. installed is false for
-// a free slot. Only control calls Read. The result is right only if the worker does not change the slot
-// meanwhile.
+// Read returns copies of the key, the mask and the actions of the megaflow in a slot. installed is false
+// for a free slot. Only the control process calls Read. The result is right only if the worker does not
+// change the slot meanwhile.
 func (m *Memory) Read(slot uint32) (key, mask Key, actions []Action, installed bool) {
 	if int(slot) >= len(m.Flows) {
 		return

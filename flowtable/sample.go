@@ -2,7 +2,8 @@
 
 package flowtable
 
-// SampleTag is the operand U64 of OpSample. The worker hands it to control with each sampled frame.
+// SampleTag describes a sampled frame to the control process. It is the field U64 of an OpSample, and
+// the worker passes it to the control process with the copy of the frame.
 type SampleTag struct {
 	Exporter uint16 // datapath port number of the exporter
 	// Output is the datapath port number to which the frame is sent; 0: to none, to several, or unknown.
@@ -13,7 +14,7 @@ type SampleTag struct {
 	Unknown bool
 }
 
-// Word packs the tag into one word, as TagOf reads it.
+// Word encodes the tag as one word. TagOf decodes it.
 func (t SampleTag) Word() uint64 {
 	word := uint64(t.Exporter) | uint64(t.Output)<<16 | uint64(t.Outputs)<<32
 	if t.Egress {
@@ -25,7 +26,7 @@ func (t SampleTag) Word() uint64 {
 	return word
 }
 
-// TagOf returns the tag that Word has packed.
+// TagOf returns the tag that the method Word has encoded.
 func TagOf(word uint64) SampleTag {
 	return SampleTag{Exporter: uint16(word), Output: uint16(word >> 16), Outputs: uint8(word >> 32), Egress: word>>40&1 != 0, Unknown: word>>41&1 != 0}
 }

@@ -24,8 +24,8 @@ const (
 	// highest. U32 of the first OpData has the lowest port in its upper 16 bits and the highest port
 	// in its lower 16 bits.
 	CTRange
-	// CTFTP and CTTFTP set the gateway of a new connection. The connections that this FTP or TFTP
-	// connection announces are then related to it.
+	// CTFTP and CTTFTP mean that a new connection is one of FTP or TFTP. The worker then reads from its
+	// packets which data connections will follow. These are related to it (ct_state +rel).
 	CTFTP
 	CTTFTP
 )

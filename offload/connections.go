@@ -16,31 +16,39 @@ import (
 	"weft/packet"
 )
 
-// This file has the connections that the tracker lends to the kernel (conntrack.Kernel). A connection has an
-// entry for each direction, in the table of the port at which the direction's frames arrive. The entry names
-// two megaflows, called stages: the one whose action tracks the frame, and the one that the tracked frame
-// matches. Control writes the stages to a map. The filter finds the entry by the frame's tuple and compares
-// the frame with both stages. It then leaves a verdict with the second stage's actions and the translation.
+// This file offloads established connections to the kernel. Package conntrack decides which connections
+// these are, and calls the methods of conntrack.Kernel that Counts has. A connection has an entry for
+// each direction, in the BPF map of the port at which the frames of that direction arrive. The entry
+// names two megaflows, called stages: the one whose action tracks the frame, and the one that matches
+// the frame after tracking. The control process writes both stages to another BPF map.
 //
-// The engine writes entries to mapped memory. Every entry has a token: a number that no other entry ever had,
-// or 0 while the entry is not in use. The filter reads the token before and after the other words.
+// The filter finds the entry by the addresses and ports of a frame, and checks that the frame matches
+// both stages. It then tells the ingress program to execute the second stage's actions, and the NAT of
+// the connection.
+//
+// The engine process writes the entries to mapped memory. Every entry has a token: a number that no
+// other entry ever had, or 0 while the entry is not in use. The filter reads the token before and after
+// the other words of an entry. If the token has changed, the engine process has rewritten the entry
+// meanwhile.
 
 const (
-	// MaxConnections is the largest number of connections of a port in the kernel; each direction counts.
-	// Frames of further ones go to the worker.
+	// MaxConnections is the largest number of connections of a port that are offloaded to the kernel. A
+	// connection with both directions on this port counts twice. Frames of further connections go to the
+	// worker.
 	MaxConnections = connectionBuckets * bucketEntries
-	// MaxStages is the largest number of a port's megaflows in the kernel that track frames or that tracked
-	// frames match. Frames of further ones go to the worker.
+	// MaxStages is the largest number of a port's megaflows in the kernel that track frames or match
+	// tracked frames. Frames of further such megaflows go to the worker.
 	MaxStages = 1 << 12
 
 	connectionBuckets = 1 << 12
 	bucketEntries     = 4
 )
 
-// entry is one direction of a connection that is lent to the kernel.
+// entry is one direction of a connection that is offloaded to the kernel.
 type entry [entryWords]atomic.Uint64
 
-// Words of an entry. The engine writes them. The filter writes only entrySeen, which it sets to 1.
+// Words of an entry. The engine process writes them. The filter writes only entrySeen, which it sets to
+// 1.
 const (
 	entryToken        = iota
 	entryAddresses               // Lease.Addresses, 4 words
@@ -64,8 +72,8 @@ const (
 	entryBytes = 8 * entryWords
 )
 
-// endsOf returns the word entryEnds of a lease: ports 32 | scope 24 | overIPv6 1 | protocol 7. The filter
-// builds the same word from a frame.
+// endsOf returns the word entryEnds for one direction of a connection: ports 32 | scope 24 | overIPv6 1
+// | protocol 7. The scope is the VNI or the VLAN tag. The filter builds the same word from a frame.
 func endsOf(l *conntrack.Lease) uint64 {
 	ends := uint64(l.Ports)<<32 | uint64(l.Scope&0xffffff)<<8 | uint64(l.Proto)
 	if l.IPv6 {
@@ -74,8 +82,9 @@ func endsOf(l *conntrack.Lease) uint64 {
 	return ends
 }
 
-// bucketOf returns the index of the first entry in the bucket of a lease. seed is the seed of the table. The
-// filter calculates the same index from a frame.
+// bucketOf hashes one direction of a connection. It returns the index of the first entry in the bucket
+// for this hash. "seed" is the seed of the port's table. The filter calculates the same index from a
+// frame.
 func bucketOf(l *conntrack.Lease, seed uint64) uint32 {
 	h := l.Addresses[0]
 	if l.IPv6 {
@@ -85,7 +94,7 @@ func bucketOf(l *conntrack.Lease, seed uint64) uint32 {
 	return uint32(fold(h^seed, endsOf(l)^connectionSalt)>>32) % connectionBuckets * bucketEntries
 }
 
-// fold returns what mix calculates: the XOR of both halves of the product.
+// fold returns the XOR of both halves of the product of a and b. In the BPF programs, mix does the same.
 func fold(a, b uint64) uint64 {
 	hi, lo := bits.Mul64(a, b)
 	return hi ^ lo
@@ -93,8 +102,9 @@ func fold(a, b uint64) uint64 {
 
 const connectionSalt = 0x2d358dccaa6c78a5
 
-// PutLease implements conntrack.Kernel. If the bucket is full, it replaces no entry: the worker takes back
-// the entries that the kernel no longer uses (NextLease).
+// PutLease implements conntrack.Kernel: it stores one direction of a connection in a free entry of its
+// bucket, and returns the entry's index. If the bucket has no free entry, ok is false. Entries that the
+// kernel no longer uses become free when the worker calls NextLease and then ClearLease.
 func (c *Counts) PutLease(l conntrack.Lease) (place uint32, ok bool) {
 	at := bucketOf(&l, c.memory.seed())
 	for place = at; place < at+bucketEntries; place++ {
@@ -125,21 +135,24 @@ func (c *Counts) PutLease(l conntrack.Lease) (place uint32, ok bool) {
 	return 0, false
 }
 
-// ClearLease implements conntrack.Kernel: it removes the direction at a place. Later frames go to the worker.
+// ClearLease implements conntrack.Kernel: it frees the entry with the index "place". Later frames of
+// this direction of the connection go to the worker.
 func (c *Counts) ClearLease(place uint32) {
 	place %= MaxConnections
 	c.memory.entries[place][entryToken].Store(0)
 	c.used[place/64].And(^(uint64(1) << (place % 64)))
 }
 
-// HasLease implements conntrack.Kernel: it reports whether the direction at a place has these two stages.
+// HasLease implements conntrack.Kernel: it reports whether the entry with the index "place" is in use
+// and names these two megaflows.
 func (c *Counts) HasLease(place uint32, first, second conntrack.Stage) bool {
 	e := &c.memory.entries[place%MaxConnections]
 	return e[entryToken].Load() != 0 && e[entrySlots].Load() == uint64(first.Slot)|uint64(second.Slot)<<32 &&
 		e[entryFirst].Load() == first.Serial && e[entrySecond].Load() == second.Serial
 }
 
-// Serial implements conntrack.Kernel: it returns the serial of the stage in a slot, or 0 if there is none.
+// Serial implements conntrack.Kernel: it returns the serial number of the megaflow that the map of
+// stages has for this slot, or 0 if it has none.
 func (c *Counts) Serial(slot uint32) uint64 {
 	if slot >= uint32(len(c.memory.rows)) {
 		return 0
@@ -147,8 +160,9 @@ func (c *Counts) Serial(slot uint32) uint64 {
 	return c.memory.rows[slot].serial.Load()
 }
 
-// NextLease implements conntrack.Kernel: it returns the first direction at the place "from" or a later one.
-// It clears the entry's word entrySeen, so each call reports the use since the one before.
+// NextLease implements conntrack.Kernel: it returns the first entry in use whose index is "from" or
+// higher. l.Seen reports whether the kernel has forwarded a frame by this entry since the last call for
+// it. NextLease clears the entry's word entrySeen for this.
 func (c *Counts) NextLease(from uint32) (place uint32, l conntrack.LeaseUse, found bool) {
 	for place = from; place < MaxConnections; {
 		set := c.used[place/64].Load() >> (place % 64)
@@ -171,7 +185,8 @@ func (c *Counts) NextLease(from uint32) (place uint32, l conntrack.LeaseUse, fou
 	return 0, l, false
 }
 
-// Connections returns the number of connections of the port in the kernel; each direction counts.
+// Connections returns the number of connections of the port that are offloaded to the kernel. A
+// connection with both directions on this port counts twice.
 func (t *Table) Connections() (n int) {
 	for i := range t.memory.entries {
 		if t.memory.entries[i][entryToken].Load() != 0 {
@@ -181,8 +196,8 @@ func (t *Table) Connections() (n int) {
 	return n
 }
 
-// stage is a megaflow that tracks frames or that tracked frames match. A frame matches the stage if, for each
-// word of stageWords, the frame's key and "want" are equal in all bits of "mask".
+// stage is a megaflow that tracks frames, or one that matches tracked frames. A frame matches the stage
+// if, for each word of stageWords, the frame's key and "want" are equal in all bits of "mask".
 type stage struct {
 	serial     uint64
 	mask, want [len(stageWords)]uint64
@@ -198,23 +213,25 @@ const (
 	stageBytes  = int(stageAction) + actionBytes
 )
 
-// stageWords are the words of a key that may differ from 0 for frames of TCP and UDP and that the
-// connection's tuple does not determine completely.
+// stageWords are the indexes of the key words that the filter compares with a stage. Other words are 0
+// for TCP and UDP frames, or follow from the addresses and ports of the connection.
 var stageWords = [...]int{flowtable.WPort, flowtable.WEthDst, flowtable.WEthSrc, flowtable.WIP, flowtable.WL4, flowtable.WTunID, flowtable.WTunIPv4}
 
-// connectionBits are the bits of a key that an entry, which is a tuple, determines. No stage compares them.
+// connectionBits are the key bits that follow from the addresses, ports and protocol in an entry. The
+// filter does not compare them with the stages.
 var connectionBits = flowtable.Key{flowtable.WPort: 0xffffffff, flowtable.WIP: 0xff << flowtable.ProtoShift,
 	flowtable.WIPv4: ^uint64(0), flowtable.WIPv6Src: ^uint64(0), flowtable.WIPv6Src + 1: ^uint64(0), flowtable.WIPv6Dst: ^uint64(0),
 	flowtable.WIPv6Dst + 1: ^uint64(0), flowtable.WL4: 0xffffffff << flowtable.TPDstShift}
 
-// InstallTracking adds the megaflow in a slot, as Install does, if its actions only track the frames and look
-// them up again. k and mask are its key and mask.
+// InstallTracking adds the megaflow in a slot to the kernel. The actions of this megaflow must only
+// track the frames and look them up again. k and mask are its key and mask. InstallTracking returns
+// false if the frames of the megaflow must still go to the worker.
 func (t *Table) InstallTracking(slot uint32, k, mask *flowtable.Key) bool {
 	return t.installStage(slot, k, mask, action{slot: slot, rewrite: Rewrite{bits: rewriteTracked}})
 }
 
-// installStage adds a megaflow that tracks frames or that tracked frames match. It returns false if the
-// megaflow stays with the worker.
+// installStage adds a megaflow that tracks frames, or one that matches tracked frames, to the kernel. It
+// returns false if the megaflow's frames must still go to the worker.
 func (t *Table) installStage(slot uint32, k, mask *flowtable.Key, a action) bool {
 	tracks := a.rewrite.bits&rewriteTracked != 0
 	if slot >= MaxFlows || t.stageCount == MaxStages || tracks == (k.Recirc() != 0) || !a.rewrite.suits(k, mask) {
@@ -253,14 +270,15 @@ func (t *Table) installStage(slot uint32, k, mask *flowtable.Key, a action) bool
 	return true
 }
 
-// removeStage removes the stage in a slot. Frames of connections that use it go to the worker.
+// removeStage removes the megaflow in a slot from the map of stages. Frames of connections that use it
+// go to the worker.
 func (t *Table) removeStage(slot uint32) {
 	t.memory.rows[slot].serial.Store(0)
 	_ = t.stages.Delete(slot) // error ignored: it cannot fail for a key in the map
 	t.stageCount--
 }
 
-// Offsets from the frame pointer of what findConnection stores on the stack.
+// Offsets from the frame pointer of the data that findConnection stores on the stack.
 const (
 	atConnection = atEndKey - 80 // first word of the addresses, see Lease.Addresses
 	atEnds       = atConnection + 8
@@ -270,9 +288,9 @@ const (
 	atNewPorts   = atConnection + 72
 )
 
-// findConnection returns the part of the filter that looks for the connection of a frame that no flow
-// matches. R0 becomes the action of the connection's second stage. The key on the stack becomes that of the
-// translated frame.
+// findConnection returns the part of the filter for a frame that no flow matches. It looks for an
+// offloaded connection of the frame. R0 becomes the action of the second megaflow in the connection's
+// entry. If the connection has NAT, the key on the stack gets the new addresses and ports.
 func (t *Table) findConnection() asm.Instructions {
 	const ackOnly, flags = 0x10, 0x17 // of FIN, SYN, RST and ACK
 	p := asm.Instructions{
@@ -322,7 +340,8 @@ func (t *Table) findConnection() asm.Instructions {
 	return slices.Concat(p, readEntry(), t.findStage(0), translateKey(), t.findStage(1), asm.Instructions{
 		asm.LoadMem(asm.R1, asm.R0, stageAction+actionOut, asm.Word), asm.LoadMem(asm.R2, asm.R0, stageAction+actionTunnel, asm.Word),
 		asm.Or.Reg(asm.R1, asm.R2), asm.JEq.Imm(asm.R1, 0, toWorker),
-		// the first stage counts the frame, too, if it is another megaflow than the second
+		// if the megaflow that tracks the frame is another one than the second, the ingress program counts
+		// the frame for both
 		asm.LoadMem(asm.R1, asm.RFP, atSlots, asm.Word), asm.LoadMem(asm.R2, asm.RFP, atSlots+4, asm.Word), asm.JEq.Reg(asm.R1, asm.R2, "one stage"),
 		asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R8, verdictFirst, asm.R1, asm.Word),
 		asm.Add.Imm(asm.R0, int32(stageAction)).WithSymbol("one stage"),
@@ -330,8 +349,8 @@ func (t *Table) findConnection() asm.Instructions {
 	})
 }
 
-// hashConnection makes R1 the hash of a connection, as bucketOf does. R1 is the first word of the addresses,
-// R4 is overIPv6 or 0. hashConnection changes R0 to R5.
+// hashConnection makes R1 the hash that bucketOf calculates for the connection of a frame. Before, R1 is
+// the first word of the addresses, and R4 is overIPv6 or 0. hashConnection changes R0 to R5.
 func hashConnection(seed uint64) asm.Instructions {
 	xor := func(r asm.Register, value uint64) asm.Instructions {
 		return asm.Instructions{asm.LoadImm(asm.R3, int64(value), asm.DWord), asm.Xor.Reg(r, asm.R3)}
@@ -357,8 +376,8 @@ func loadToken(r asm.Register) asm.Instructions {
 	return asm.Instructions{asm.Mov.Imm(r, 0), asm.FetchAdd.Mem(asm.R0, r, asm.DWord, 8*entryToken)}
 }
 
-// readEntry copies the entry at R0 to the stack and sets its word entrySeen. R1 is the entry's token, which
-// was read before. If the token has changed after the copy, the frame goes to the worker.
+// readEntry copies the entry at R0 to the stack and sets its word entrySeen. R1 is the entry's token,
+// read before the copy. If the token differs after the copy, the frame goes to the worker.
 func readEntry() asm.Instructions {
 	p := asm.Instructions{asm.Mov.Reg(asm.R3, asm.R1).WithSymbol("entry")}
 	for word := int16(entrySlots); word <= entryNewPorts; word++ {
@@ -372,8 +391,9 @@ func readEntry() asm.Instructions {
 		asm.Mov.Imm(asm.R1, 0).WithSymbol("seen"))
 }
 
-// findStage makes R0 the address of the connection's first (number 0) or second (1) stage. If the frame does
-// not match the stage, the frame goes to the worker.
+// findStage makes R0 the address of a megaflow in the map of stages: the one that tracks the frames of
+// the connection (number 0), or the one that matches them afterwards (number 1). If the frame does not
+// match this megaflow, the frame goes to the worker.
 func (t *Table) findStage(number int16) asm.Instructions {
 	p := asm.Instructions{
 		asm.LoadMapPtr(asm.R1, t.stages.FD()),
@@ -391,8 +411,9 @@ func (t *Table) findStage(number int16) asm.Instructions {
 	return p
 }
 
-// translateKey changes the key on the stack to that of the translated frame, and adds the translation to the
-// verdict. It does nothing for a connection without NAT.
+// translateKey writes the addresses and ports after NAT to the key on the stack. It also writes them to
+// the verdict, so that the ingress program writes them to the frame. It does nothing for a connection
+// without NAT.
 func translateKey() asm.Instructions {
 	p := asm.Instructions{
 		asm.LoadMem(asm.R2, asm.RFP, atNewPorts, asm.DWord), asm.Mov.Reg(asm.R1, asm.R2), asm.RSh.Imm(asm.R1, 32), asm.JEq.Imm(asm.R1, 0, "as it is"),
@@ -441,8 +462,8 @@ const (
 	pseudoIPv6   = 1 << 7 // BPF_F_IPV6: beside BPF_F_PSEUDO_HDR, no checksum of the IP header covers the change; since Linux 6.16
 )
 
-// translate returns the part of the ingress program that writes the verdict's addresses and ports to the
-// frame and corrects the checksums.
+// translate returns the part of the ingress program for NAT. It writes the addresses and ports in the
+// verdict to the frame, and corrects the checksums.
 func translate() asm.Instructions {
 	return slices.Concat(
 		asm.Instructions{
@@ -454,8 +475,9 @@ func translate() asm.Instructions {
 		translateFamily(true))
 }
 
-// translateFamily returns the part of translate for IPv6 or for IPv4. A kernel before Linux 6.16 refuses
-// pseudoIPv6. There a complete checksum of the device becomes wrong, so the receiver calculates it again.
+// translateFamily returns the part of translate for IPv6 or for IPv4. Kernels before Linux 6.16 refuse
+// the flag pseudoIPv6. If such a kernel has a complete checksum from the device (CHECKSUM_COMPLETE),
+// this checksum becomes wrong, and the receiver calculates it again.
 func translateFamily(ipv6 bool) asm.Instructions {
 	const ends, sum = -40, -48
 	offset, addresses, udp, header, family := int32(ipEnds), int32(8), int32(udpChecksum), int32(pseudoHeader), ""

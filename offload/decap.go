@@ -17,15 +17,16 @@ import (
 // without options, UDP, and a tunnel header with a VNI around an Ethernet frame with IP. All other frames
 // go to the worker.
 
-// endKey identifies the local end of a tunnel in the map ends, as the same fields of tunnel.Termination do. A
-// zero address stands for any address.
+// endKey identifies the local end of a tunnel in the map "ends". Its fields have the meaning of those of
+// tunnel.Termination. A zero address stands for any address.
 type endKey struct {
 	remote, local [4]byte
 	vni           uint32 // VNI, or tunnel.AnyVNI
 	udpPort       uint32
 }
 
-// end is the value of an endKey: the headers that frames must have, and the port that receives them.
+// end is the value of an endKey: the tunnel header that frames must have, and the datapath port of the
+// tunnel.
 type end struct {
 	header uint64 // tunnel header without the VNI, in host byte order
 	port   uint64 // port number of the tunnel
@@ -42,11 +43,11 @@ const (
 	endPort       = 8
 )
 
-// Ends are the local ends of tunnels whose frames the filter of an uplink accepts.
+// Ends are the local ends of tunnels. The filter of an uplink accepts only frames to these.
 type Ends map[endKey]end
 
-// NewEnds returns the ends of those tunnels in rows that the programs can decapsulate: over IPv4 and UDP. The
-// key of rows is the index of the Termination.
+// NewEnds returns the ends of those tunnels that the programs can decapsulate: over IPv4 and UDP. The
+// keys of "rows" are the indexes of the Terminations.
 func NewEnds(rows map[uint32]tunnel.Termination) Ends {
 	ends := Ends{}
 	for index := range uint32(tunnel.MaxTerminations) {
@@ -67,14 +68,15 @@ func NewEnds(rows map[uint32]tunnel.Termination) Ends {
 	return ends
 }
 
-// address4 returns the IPv4 address in an IPv4-mapped IPv6 address. The zero address, which stands for any,
-// stays zero. isIPv4 is false for any other IPv6 address.
+// address4 returns the IPv4 address in an IPv4-mapped IPv6 address. For the zero address, which stands
+// for any address, it returns zero. For any other IPv6 address, isIPv4 is false.
 func address4(a [16]byte) (v4 [4]byte, isIPv4 bool) {
 	mapped := [12]byte{10: 0xff, 11: 0xff}
 	return [4]byte(a[12:]), a == [16]byte{} || [12]byte(a[:12]) == mapped
 }
 
-// SetEnds replaces the ends of tunnels in the uplink's table. Frames to any other end go to the worker.
+// SetEnds replaces the local ends of tunnels whose frames the uplink's filter accepts. Frames to other
+// ends go to the worker.
 func (t *Table) SetEnds(ends Ends) {
 	for k := range t.known {
 		if _, has := ends[k]; !has {
@@ -103,7 +105,8 @@ const (
 )
 
 // readOuter validates the outer headers of a frame, whose length is in R7. It makes R7 the length of the
-// inner frame, and writes the tunnel's port, VNI and addresses to the key on the stack.
+// inner frame. It writes the number of the tunnel's port, the VNI and the outer addresses to the key on
+// the stack.
 func readOuter(m *maps) asm.Instructions {
 	p := asm.Instructions{
 		asm.JLT.Imm(asm.R7, outerLen+ethernetLen, toWorker),
@@ -157,8 +160,9 @@ func leaveUnfinished() asm.Instructions {
 	return append(p, asm.JEq.Reg(asm.R1, asm.R2, toWorker))
 }
 
-// readTunnelHeader writes the VNI and the outer addresses to the key on the stack, and the UDP port to the
-// endKey. R9 becomes the tunnel header without the VNI.
+// readTunnelHeader writes the VNI and the outer addresses to the key on the stack. It writes the UDP
+// port to the endKey on the stack, for the look-up in findEnd. R9 becomes the tunnel header without the
+// VNI.
 func readTunnelHeader() asm.Instructions {
 	p := load(asm.R9, atTunnel, asm.Word)
 	p = append(p, load(asm.R1, atTunnel+4, asm.Word)...)
@@ -172,8 +176,9 @@ func readTunnelHeader() asm.Instructions {
 	return append(p, asm.StoreMem(asm.RFP, atEndKey+endKeyUDPPort, asm.R1, asm.Word))
 }
 
-// findEnd looks for the tunnel's end in the order that tunnel.Termination states, and writes its port to the
-// key on the stack. If there is none, or if the frame's tunnel header differs, the frame goes to the worker.
+// findEnd looks for the tunnel of a frame, the most specific entry first, as for tunnel.Termination. It
+// writes the number of the tunnel's port to the key on the stack. If there is no such tunnel, or if it
+// requires another tunnel header, the frame goes to the worker.
 func findEnd(m *maps) (p asm.Instructions) {
 	anyVNI := tunnel.AnyVNI
 	for _, tuple := range []struct{ remote, vni bool }{{true, true}, {true, false}, {false, true}, {false, false}} {
@@ -221,8 +226,8 @@ func readInnerEthernet() asm.Instructions {
 		asm.Ja.Label(toWorker))
 }
 
-// mergeECN merges the outer ECN field into the inner one (RFC 6040 section 4.2). Frames that this rule drops
-// or changes from ECT(0) to ECT(1) go to the worker.
+// mergeECN merges the outer ECN field into the inner one (RFC 6040 section 4.2). A frame that must be
+// dropped by this rule, or changed from ECT(0) to ECT(1), goes to the worker.
 func mergeECN() asm.Instructions {
 	const notECT, ect1, ect0, ce = 0, 1, 2, 3
 	return asm.Instructions{
@@ -243,10 +248,12 @@ const (
 	decapIPv6 = 1 << 8 // BPF_F_ADJ_ROOM_DECAP_L3_IPV6
 )
 
-// removeOuter removes the outer headers. The kernel keeps the first Ethernet header, so the inner one is
-// written over it. For a large frame, removeOuter first inserts 0 bytes, which the kernel refuses unless the
-// frame is TCP. Such a frame is dropped: it consists of UDP datagrams that the kernel has merged, and the
-// length in its first header may be that of all of them.
+// removeOuter removes the outer headers. The kernel keeps the outer Ethernet header, so removeOuter
+// writes the inner one over it.
+//
+// A large frame of UDP consists of datagrams that the kernel has merged, and the length in its first
+// header may be that of all of them. removeOuter drops such a frame. To recognize it, removeOuter
+// inserts 0 bytes first: the kernel refuses this for a large frame unless it is TCP.
 func removeOuter() asm.Instructions {
 	const inner = -16
 	p := asm.Instructions{

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package offload runs known flows between network devices in the kernel. A port of a device
-// (type=device) with offload=on has a Table: the megaflows from this device to another one, in maps of two
-// BPF programs. Their actions may set Ethernet addresses, decrement the TTL and change the VLAN tag before
-// the output (Plan), which may be a tunnel (outer.go). The Table of an uplink (the device that tunnels
-// cross) with offload=on has the megaflows from tunnels (decap.go).
+// Package offload forwards known flows between network devices in the kernel, with BPF programs, without
+// the datapath's workers. A port of a device (type=device) with offload=on has a Table: the megaflows
+// from this device to another one, in maps of two BPF programs, the filter and the ingress program.
+// Their actions may set Ethernet addresses, decrement the TTL and change the VLAN tag before the output
+// (Plan), which may be a tunnel (outer.go). The Table of an uplink (the device that carries the
+// encapsulated frames of tunnels) with offload=on has the megaflows from tunnels (decap.go).
 //
-// Only the filter reads the flows. It decides for each frame, so exactly one of kernel and worker forwards
-// the frame, whatever the control process changes meanwhile.
+// Only the filter reads the flows. It decides for each frame, so exactly one of kernel and worker
+// forwards the frame, whatever the control process changes meanwhile.
 //
 // The filter accepts frames with at most one VLAN tag: TCP, UDP and ICMP over IP without options,
-// extension headers or fragments, and EtherTypes for which a key has no further fields. All other frames,
-// such as ARP and neighbour discovery, go to the worker, as do frames that exceed the output's MTU.
-// The programs are the same for all flows.
+// extension headers or fragments, and EtherTypes for which a key has no further fields. All other
+// frames, such as ARP and neighbour discovery, go to the worker, as do frames that exceed the output's
+// MTU. The programs are the same for all flows.
 //
-// The port's worker reads and clears the kernel's counts (Counts) and adds them to its own, so that all
-// statistics and timeouts include them. The control process owns a Table; the engine process owns Counts.
+// The programs count the frames of each flow. The port's worker reads and clears these counts (Counts)
+// and adds them to its own, so that all statistics and timeouts include them. The control process owns a
+// Table; the engine process, which has the workers, owns Counts.
 package offload
 
 import (
@@ -41,8 +43,8 @@ const (
 	// Version is incremented when the maps or the programs change. A control process takes over only
 	// Tables of its own version (Adopt).
 	Version = 7
-	// MaxMasks is the largest number of different masks of a port's flows in the kernel. The
-	// filter looks a frame up under each of them. Frames of megaflows with further masks go to the worker.
+	// MaxMasks is the largest number of different masks of a port's flows in the kernel. The filter looks a
+	// frame up under each of them. If a megaflow has yet another mask, its frames go to the worker.
 	MaxMasks = 8
 	// MaxFlows is the largest number of a port's flows in the kernel. Frames of further megaflows go to
 	// the worker, and so do those of megaflows in slots from MaxFlows on.
@@ -74,8 +76,9 @@ type action struct {
 	rewrite Rewrite
 }
 
-// Offsets in bytes of the fields of an action, and of a verdict, which the filter leaves for the ingress
-// program in the map verdicts. Both have the words of a Rewrite in the same order.
+// Offsets in bytes of the fields of an action and of a verdict. The verdict is what the filter has
+// decided for a frame: it passes it to the ingress program in the map "verdicts". Both contain a
+// Rewrite, whose words are in the same order.
 const (
 	actionPorts     = 0
 	actionOut       = 8
@@ -103,24 +106,25 @@ const (
 	rewriteBytes    = 20
 )
 
-// row has the counts of the megaflow in a slot. The ingress program adds to them. Counts.TakeCounts reads and
-// clears them.
+// row has the counts of the megaflow in one slot. The ingress program adds to them. Counts.TakeCounts
+// reads them and sets them to 0.
 type row struct {
 	packets, bytes, usedNS atomic.Uint64
-	// ports has four fields of 16 bits. From the lowest bits to the highest:
+	// ports says for which ports the frames count. It has four fields of 16 bits. From the lowest bits to
+	// the highest:
 	//   - the port number of the output
 	//   - the port number of the tunnel; 0: none
-	//   - the growth: how many bytes longer a frame is at the output (two's complement)
+	//   - how many bytes longer a frame is at the output than at the input (two's complement)
 	//   - the length in bytes of the tunnel's headers, with the bit fromTunnel
 	//
-	// If fromTunnel is set, the kernel has removed the tunnel's headers, and the growth does not count them.
-	// If it is not set, the kernel has added them, and the growth counts them.
+	// If fromTunnel is set, the kernel has removed the tunnel's headers, and the third field does not count
+	// them. If it is not set, the kernel has added them, and the third field counts them.
 	//
-	// It is 0 if the slot's megaflow has only tracked the frames. The row of the megaflow that sends them
-	// counts them for the ports.
+	// The whole word is 0 for a megaflow that only tracks frames. The frames then count for the ports of
+	// the megaflow that sends them.
 	ports atomic.Uint64
-	// serial distinguishes the stages (connections.go) that use a slot in turn; 0: the slot has none. The
-	// control process writes it.
+	// serial is the number of the megaflow that the map of stages (connections.go) has for this slot. Each
+	// megaflow there gets another number; 0: there is none. The control process writes it.
 	serial atomic.Uint64
 }
 
@@ -136,8 +140,8 @@ const (
 // fromTunnel is the bit of row.ports that is set if the frames come from the tunnel, not into it.
 const fromTunnel = 1 << 63
 
-// activeWords is the number of 64-bit words in the map active that are the set of slots with flows in the
-// kernel. The word after them is the seed for the hash of connections.
+// activeWords is the number of 64-bit words at the start of the map "active". They are the set of slots
+// whose megaflows are in the kernel. The word after them is the seed for the hash of connections.
 const activeWords = MaxFlows / 64
 
 // maps are the BPF maps of a Table. The programs use all of them except active.
@@ -156,9 +160,9 @@ type Output struct {
 	Port    uint32 // datapath port number
 	Ifindex int
 	MTU     int // MTU of the device in bytes, without the Ethernet header
-	// Veth is true for a veth. Flows from tunnels lead only to a veth, because Linux 6.18 does not clear the
-	// tunnel's marks at a large frame that a program decapsulates. A network card would segment the frame
-	// as if it still had the outer headers.
+	// Veth is true for a veth. Only a veth can be the output of flows from tunnels. When a program
+	// decapsulates a large frame, Linux 6.18 still marks it as a frame of a tunnel. A network card would
+	// therefore segment it as if it still had the outer headers.
 	Veth bool
 }
 
@@ -184,7 +188,7 @@ type tunnelUse struct {
 	ready bool // the map outers has the template's headers
 }
 
-// installed describes a flow or a stage that is in the maps.
+// installed describes a megaflow that is in the maps of the programs.
 type installed struct {
 	key    key
 	tunnel uint32 // as in action
@@ -312,8 +316,8 @@ func Adopt(fds []int, uplink bool) (*Table, error) {
 	return t, nil
 }
 
-// clearFlows deletes the flows, masks, stages and tunnels of an earlier process from the maps. Counts and
-// connections stay.
+// clearFlows deletes all flows, masks, stages and tunnels from the maps, which an earlier control
+// process has filled. Counts and connections stay.
 func (t *Table) clearFlows() error {
 	for i := range uint32(MaxMasks) {
 		if err := t.masks.Put(i, [keyWords]uint64{}); err != nil {
@@ -356,9 +360,9 @@ func deleteAll[K any](m *ebpf.Map) error {
 func (t *Table) Filter() int            { return t.filter.FD() }
 func (t *Table) Ingress() *ebpf.Program { return t.ingress }
 
-// Install adds the megaflow in a slot, with key k and mask "mask". Its actions are r, then the output to o.
-// Install returns false if the megaflow stays with the worker, because the filter cannot match its frames or
-// because a limit, such as MaxFlows, is reached.
+// Install adds the megaflow in a slot to the kernel. k is its key, and "mask" its mask. Its actions are
+// the changes in r and then the output to o. Install returns false if the programs cannot handle the
+// megaflow's frames, or if a limit, such as MaxFlows, is reached. The frames then go to the worker.
 func (t *Table) Install(slot uint32, k, mask *flowtable.Key, r Rewrite, o Output) bool {
 	ports := uint64(o.Port) | r.growth()<<32
 	if t.uplink {
@@ -370,8 +374,8 @@ func (t *Table) Install(slot uint32, k, mask *flowtable.Key, r Rewrite, o Output
 	return t.install(slot, k, mask, action{ports: ports, out: uint32(o.Ifindex), longest: uint32(o.MTU + ethernetLen), slot: slot, rewrite: r})
 }
 
-// InstallTunnel does the same as Install, for a megaflow whose output is the tunnel e. Until SetOuter has set
-// the outer headers with the index e.Template, the kernel passes the megaflow's frames to the worker.
+// InstallTunnel does the same as Install, for a megaflow whose output is the tunnel e. The megaflow's
+// frames go to the worker until SetOuter has set the outer headers of template e.Template.
 func (t *Table) InstallTunnel(slot uint32, k, mask *flowtable.Key, r Rewrite, e Encap) bool {
 	if t.uplink || r.bits&rewritePush != 0 || len(t.tunnels) == MaxTunnels && t.tunnels[e.Template].flows == 0 {
 		return false
@@ -423,7 +427,8 @@ func (t *Table) install(slot uint32, k, mask *flowtable.Key, a action) bool {
 	return true
 }
 
-// hold records the flow or stage f of a slot, and counts it for the tunnel into which it leads, if any.
+// hold records that the megaflow f of a slot is in the maps. If it sends its frames into a tunnel, hold
+// also counts it for the tunnel.
 func (t *Table) hold(slot uint32, f installed) {
 	t.installed[slot] = f
 	if f.tunnel != 0 {
@@ -499,9 +504,9 @@ func (t *Table) Remove(slot uint32) {
 	t.memory.active[slot/64].And(^(uint64(1) << (slot % 64)))
 }
 
-// Discard sets the counts of a slot to 0. The control process calls it after the worker has taken the counts
-// of a removed megaflow. Counts remain if the engine died before, or if a frame was between filter and
-// ingress program.
+// Discard sets the counts of a slot to 0. The control process calls it for a removed megaflow, after the
+// worker has taken the counts, so that the next megaflow in the slot does not get any counts of this one.
+// Some may remain: the kernel may have counted a frame later, or an engine process may have died.
 func (t *Table) Discard(slot uint32) {
 	if slot < MaxFlows {
 		(&Counts{memory: t.memory}).TakeCounts(slot)
@@ -514,8 +519,8 @@ func (t *Table) Has(slot uint32) bool {
 	return has && (f.tunnel == 0 || t.tunnels[f.tunnel-1].ready)
 }
 
-// Flows returns the number of flows whose frames the kernel forwards. Flows into a tunnel whose outer headers
-// the table does not have are not among them.
+// Flows returns the number of megaflows whose frames the kernel forwards. It does not count flows into a
+// tunnel whose outer headers are missing in the table.
 func (t *Table) Flows() int {
 	n := len(t.installed)
 	for _, use := range t.tunnels {
@@ -526,7 +531,7 @@ func (t *Table) Flows() int {
 	return n
 }
 
-// Pause makes all frames go to the worker if paused is true. A later call with false ends this.
+// Pause makes all frames go to the worker while "paused" is true.
 func (t *Table) Pause(paused bool) {
 	t.paused = paused
 	_ = t.write(0) // error ignored: it cannot fail for an index in the map
@@ -556,7 +561,7 @@ type memory struct {
 	entries []entry
 }
 
-// seed returns the seed for the hash of connections, see bucketOf.
+// seed returns the seed for the hash of connections that bucketOf calculates.
 func (m *memory) seed() uint64 { return m.active[activeWords].Load() }
 
 func openMemory(rows, active, connections int) (m memory, err error) {
@@ -581,8 +586,8 @@ func (m *memory) close() {
 	*m = memory{}
 }
 
-// Counts is the engine's side of a port's Table: it reads the counts of its flows, and stores the connections
-// that are lent to the kernel. The port's worker owns it.
+// Counts is the engine process's access to the maps of a port's Table. It reads the counts of the flows,
+// and stores the connections that are offloaded to the kernel. Only the port's worker uses it.
 type Counts struct {
 	memory memory
 	token  uint64                             // token of the last entry that was written
@@ -605,7 +610,8 @@ func OpenCounts(fds []int) (*Counts, error) {
 	return c, nil
 }
 
-// TakeCounts implements port.Offloaded: it returns the frames and bytes of a slot since the last call.
+// TakeCounts implements port.Offloaded: it returns the counts of the megaflow in a slot since the last
+// call, and sets them to 0.
 func (c *Counts) TakeCounts(slot uint32) (n port.OffloadCounts) {
 	if slot >= uint32(len(c.memory.rows)) {
 		return n
@@ -621,11 +627,12 @@ func (c *Counts) TakeCounts(slot uint32) (n port.OffloadCounts) {
 	return n
 }
 
-// OffloadSlots implements port.Offloaded: only megaflows in slots below this number may be in the kernel.
+// OffloadSlots implements port.Offloaded: it returns a number that is higher than all slots of megaflows
+// in the kernel.
 func (c *Counts) OffloadSlots() uint32 { return MaxFlows }
 
-// NextOffloaded implements port.Offloaded: it returns the first slot, from the slot "from" on, that has a
-// flow in the kernel.
+// NextOffloaded implements port.Offloaded: it returns the first slot that is "from" or higher and whose
+// megaflow is in the kernel.
 func (c *Counts) NextOffloaded(from uint32) (slot uint32, found bool) {
 	for at := int(from / 64); at < activeWords; at++ {
 		set := c.memory.active[at].Load()

@@ -12,9 +12,9 @@ import (
 	"weft/tunnel"
 )
 
-// This file has the parts of the programs that encapsulate frames into a tunnel. The filter writes the outer
-// headers into the verdict, from an Outer that control has put into the map outers. The ingress program
-// inserts them into the frame.
+// This file has the parts of the programs that encapsulate frames into a tunnel. The control process
+// writes the outer headers of each tunnel to the map "outers" (Outer). The filter completes them for a
+// frame and writes them to the verdict. The ingress program inserts them into the frame.
 
 // Encap is the tunnel to which a megaflow sends its frames.
 type Encap struct {
@@ -23,8 +23,8 @@ type Encap struct {
 	Port     uint32 // port of the tunnel, which counts the frames; 0: none
 }
 
-// Outer is a tunnel's template (package tunnel) in the form that the filter reads. Equal values have equal
-// headers, so callers may compare them.
+// Outer is a tunnel's template (package tunnel) in the form that the filter reads. Two Outers with the
+// same headers are equal (==).
 type Outer struct {
 	ports               uint64 // the field of row.ports with the output's port number, here the uplink's
 	out                 uint32 // ifindex of the uplink's device
@@ -62,9 +62,9 @@ const (
 // longestInner is the length in bytes of the longest large frame whose outer length fields fit into 16 bits.
 const longestInner = math.MaxUint16 - outerLen
 
-// NewOuter returns the outer headers of template t, whose uplink is o. It returns false if the programs
-// cannot write them: for GRE, over IPv6, with a VLAN tag, with UDP checksums or with fields that are
-// inherited from the inner frame.
+// NewOuter returns the outer headers of template t, whose uplink is o. It returns false if the template
+// is not ready, or if the programs cannot write its headers: for GRE, over IPv6, with a VLAN tag, with
+// UDP checksums or with fields that are inherited from the inner frame.
 func NewOuter(t *tunnel.Template, o Output) (Outer, bool) {
 	if t.State != tunnel.TemplateReady || !t.Kind.HasPort() || t.IP != ethernetLen || t.Len != outerLen || t.Inherit != 0 || t.MTU < outerLen || t.PortRange == 0 ||
 		packet.UDP(t.Header[headerUDP:]).Checksum() != 0 {
@@ -80,8 +80,8 @@ func NewOuter(t *tunnel.Template, o Output) (Outer, bool) {
 	return v, true
 }
 
-// SetOuter sets the outer headers of a template, given by its index, if flows of the table use it. If o is
-// nil, the frames of these flows go to the worker.
+// SetOuter sets the outer headers of a template, which is given by its index. It does nothing if no flow
+// of the table uses the template. If o is nil, the frames of these flows go to the worker.
 func (t *Table) SetOuter(template uint32, o *Outer) {
 	use, used := t.tunnels[template]
 	if !used {
@@ -93,9 +93,10 @@ func (t *Table) SetOuter(template uint32, o *Outer) {
 	t.tunnels[template] = use
 }
 
-// encapsulate writes the outer headers into the verdict. R9 is the length of the frame or of its longest
-// segment, and afterwards the ifindex of the output. Frames that are too long for the tunnel, that keep a
-// VLAN tag, or that have no IP header go to the worker. The kernel does not encapsulate the last ones.
+// encapsulate writes the outer headers to the verdict. Before, R9 is the length of the frame or of its
+// longest segment; afterwards, R9 is the ifindex of the output. A frame goes to the worker if it is too
+// long for the tunnel or keeps a VLAN tag. A frame without an IP header also goes to the worker, because
+// the kernel cannot encapsulate it.
 func encapsulate(m *maps) asm.Instructions {
 	p := asm.Instructions{
 		asm.StoreMem(asm.RFP, atIndex, asm.R1, asm.Word),
@@ -124,7 +125,7 @@ func encapsulate(m *maps) asm.Instructions {
 		asm.Mov.Imm(asm.R0, 0),
 		asm.LoadMem(asm.R1, asm.R9, outerRandom, asm.Half), asm.JEq.Imm(asm.R1, 0, "id"),
 		asm.FnGetPrandomU32.Call(), asm.And.Imm(asm.R0, 0xffff),
-		// R1 becomes the sum over the IPv4 header, which begins with the identification
+		// R1 becomes the sum over the IPv4 header; the identification is the first summand
 		asm.Mov.Reg(asm.R1, asm.R0).WithSymbol("id"))
 	p = append(p, storeHeader(headerID, asm.R0)...)
 	p = append(p,
@@ -150,14 +151,14 @@ func encapsulate(m *maps) asm.Instructions {
 		asm.LoadMem(asm.R9, asm.R9, outerOut, asm.Word))
 }
 
-// storeHeader stores the low 16 bits of register r at an offset of the verdict's outer headers, in network
-// byte order.
+// storeHeader writes the low 16 bits of register r, in network byte order, to the outer headers in the
+// verdict. offset is the offset in these headers.
 func storeHeader(offset int16, r asm.Register) asm.Instructions {
 	return asm.Instructions{asm.HostTo(asm.BE, r, asm.Half), asm.StoreMem(asm.R8, verdictOuter+offset, r, asm.Half)}
 }
 
-// hashFlow makes R1 the hash of the frame's addresses and ports, as tunnel.FlowHash does, so that kernel and
-// worker choose the same source port.
+// hashFlow makes R1 the hash of the frame's addresses and ports. It is equal to tunnel.FlowHash, so that
+// kernel and worker choose the same UDP source port for a connection.
 func hashFlow() asm.Instructions {
 	const sum = atMasked + 8
 	word := func(r asm.Register, w int16, salt uint64) asm.Instructions {
@@ -226,9 +227,10 @@ const (
 		ethernetLen<<56 // BPF_F_ADJ_ROOM_ENCAP_L2
 )
 
-// insertOuter inserts the outer headers of the verdict into the frame. The kernel refuses the flags for an
-// encapsulation if a tunnel of the frame's sender has encapsulated it already. Such a frame is not large,
-// because the filter accepts only large frames of TCP. It gets the room without these flags.
+// insertOuter inserts the outer headers from the verdict into the frame. If the frame's sender has
+// already encapsulated it into a tunnel of its own, the kernel refuses the flags for an encapsulation,
+// and insertOuter makes the room without these flags. Such a frame is never large, because the filter
+// accepts only large frames of TCP.
 func insertOuter() asm.Instructions {
 	const inner = -16
 	room := func(flags int64) asm.Instructions {

@@ -48,11 +48,12 @@ const (
 
 // filterProgram returns the socket filter of a port. The filter runs for each frame before the ingress
 // program, on the same processor and without interruption. It looks the frame up. If it finds a flow, it
-// leaves the verdict for the ingress program, and the socket does not get the frame. Otherwise the
-// instructions filterMiss decide, which mostly give the frame to the socket and so to the worker.
+// writes the verdict (what to do with the frame) for the ingress program, and the socket does not get
+// the frame. Otherwise the instructions filterMiss decide. They mostly give the frame to the socket,
+// from which the worker receives it.
 //
-// It extracts the same words of the key as flowtable.Extract. Frames with words that it cannot extract go
-// to the worker.
+// The filter extracts the same words of the key as flowtable.Extract. Frames with words that it cannot
+// extract go to the worker.
 func (t *Table) filterProgram(filterMiss asm.Instructions) asm.Instructions {
 	m := &t.maps
 	missed := slices.Concat(asm.Instructions{asm.Mov.Imm(asm.R0, takeNone).WithSymbol(toWorker)}, filterMiss)
@@ -65,8 +66,8 @@ func (t *Table) filterProgram(filterMiss asm.Instructions) asm.Instructions {
 }
 
 // startFilter makes R6 the context, R7 the length of the frame, and R8 the address of this processor's
-// verdict, which stays empty until the end of the filter. It clears the frame's headers and the key on the
-// stack.
+// verdict for the ingress program. It makes the verdict empty. It clears the memory for the frame's
+// headers and for the key on the stack.
 func startFilter(m *maps) asm.Instructions {
 	p := asm.Instructions{asm.Mov.Reg(asm.R6, asm.R1), asm.Mov.Imm(asm.R2, 0)}
 	for at := atKey; at < 0; at += 8 {
@@ -216,7 +217,8 @@ func readTransport() asm.Instructions {
 	}
 }
 
-// leaveLarge returns the instructions for a frame without IP. A large one (GSO) goes to the worker.
+// leaveLarge returns the instructions for a frame without IP, which goes to the worker if it is large
+// (GSO).
 func leaveLarge() asm.Instructions {
 	return asm.Instructions{
 		asm.Ja.Label("search"),
@@ -257,8 +259,9 @@ func search(m *maps) (p asm.Instructions) {
 		asm.LoadMem(asm.R1, asm.R0, 8, asm.DWord).WithSymbol("no mask"), asm.JNE.Imm(asm.R1, 0, toWorker)) // paused, see write
 }
 
-// decide writes the verdict, unless the frame is too long for the output or its TTL would become 0. R9 is the
-// length of the frame, or of the longest segment of a large frame, and later the ifindex of the output.
+// decide writes the verdict for the ingress program. If the frame is too long for the output, or if its
+// TTL would become 0, the frame goes to the worker instead. R9 is the length of the frame, or of the
+// longest segment of a large frame, and later the ifindex of the output.
 func (t *Table) decide() asm.Instructions {
 	p := asm.Instructions{
 		asm.StoreMem(asm.RFP, atMasked, asm.R0, asm.DWord).WithSymbol("hit"),
@@ -306,9 +309,9 @@ func (t *Table) decide() asm.Instructions {
 	)
 }
 
-// ingressProgram returns the program that executes the filter's verdict: it counts the frame, removes its
-// padding, rewrites it and redirects it to the output. It drops the frame if the kernel has no memory for the
-// change. For a frame without a verdict, the instructions ingressMiss decide.
+// ingressProgram returns the program that executes the verdict of the filter: it counts the frame,
+// removes its padding, rewrites it and redirects it to the output. It drops the frame if the kernel has
+// no memory for the change. If the filter has written no verdict, the instructions ingressMiss decide.
 func (t *Table) ingressProgram(ingressMiss asm.Instructions) asm.Instructions {
 	first, last := asm.Instructions{asm.JEq.Imm(asm.R9, 0, "send")}, insertOuter()
 	if t.uplink {
@@ -324,8 +327,8 @@ func (t *Table) ingressProgram(ingressMiss asm.Instructions) asm.Instructions {
 	}, ingressMiss)
 }
 
-// received returns the length in bytes of the outer headers that the ingress program removes: 0 unless the
-// table is an uplink's.
+// received returns the length in bytes of the outer headers that the ingress program removes. It is 0
+// for a table that is not an uplink's.
 func (t *Table) received() int32 {
 	if t.uplink {
 		return outerLen
@@ -336,8 +339,9 @@ func (t *Table) received() int32 {
 // drop is the label of the ingress program's instructions that drop a frame.
 const drop = "drop"
 
-// countFrame adds the frame to the row of its megaflow, and to that of the megaflow that tracked it. It makes
-// R6 the context, R7 the ifindex of the output, R8 the address of the verdict and R9 the Rewrite's bits.
+// countFrame adds the frame to the counts of its megaflow. If another megaflow has tracked the frame, it
+// adds the frame to the counts of that one, too. It makes R6 the context, R7 the ifindex of the output,
+// R8 the address of the verdict and R9 the bits of its Rewrite.
 func countFrame(m *maps) asm.Instructions {
 	const index, frameLen = -4, -16
 	return asm.Instructions{

@@ -10,7 +10,7 @@ import (
 )
 
 // Rewrite is what the ingress program changes in a frame before the output. The zero Rewrite changes
-// nothing. Values that are equal change the same.
+// nothing. Rewrites that are equal (==) make the same changes.
 type Rewrite struct {
 	bits     uint32 // rewrite* bits
 	dst, src [6]byte
@@ -32,13 +32,14 @@ const (
 	// the filter sets these bits, in a verdict.
 	rewriteNAT
 	rewriteIPv6
-	// rewriteTracked means that the actions begin with tracking, so that install makes the megaflow a stage. It
-	// is never in a map.
+	// rewriteTracked means that the megaflow's first action tracks the frame. The method install then adds
+	// the megaflow to the map of stages (connections.go). The bit is never in a map.
 	rewriteTracked
 )
 
-// Plan translates the actions of a megaflow for the programs: into a Rewrite and a Target. It returns false
-// if the programs cannot execute the actions. The megaflow then stays with the worker.
+// Plan translates the actions of a megaflow into the form that the programs execute: a Rewrite and a
+// Target. It returns false if the programs cannot execute the actions. The megaflow's frames must then
+// go to the worker.
 func Plan(actions []flowtable.Action) (r Rewrite, to Target, known bool) {
 	for i := range actions {
 		switch a := &actions[i]; a.Op {
@@ -79,10 +80,10 @@ func Plan(actions []flowtable.Action) (r Rewrite, to Target, known bool) {
 	return Rewrite{}, Target{}, false
 }
 
-// Tracks reports whether the actions from which Plan has made r begin with tracking.
+// Tracks reports whether the actions from which Plan has made r begin with connection tracking.
 func (r *Rewrite) Tracks() bool { return r.bits&rewriteTracked != 0 }
 
-// Target says where a megaflow sends its frames: to a port, into a tunnel, or back to the look-up.
+// Target says where a megaflow sends its frames: to a port, into a tunnel, or to another look-up.
 type Target struct {
 	Port  uint32 // number of the output port, if Encap is nil
 	Encap *Encap // nil: no tunnel
@@ -90,8 +91,8 @@ type Target struct {
 	Recirculates bool
 }
 
-// planTag adds an action on the VLAN tag to r. It returns false if r can no longer express the actions: it
-// can remove at most one tag and then insert at most one.
+// planTag adds to r an action that changes VLAN tags. It returns false if r cannot express the actions:
+// it can remove at most one tag and then insert at most one.
 func (r *Rewrite) planTag(a *flowtable.Action) bool {
 	former := r.bits & (rewritePop | rewritePush)
 	switch a.Op {
@@ -109,8 +110,9 @@ func (r *Rewrite) planTag(a *flowtable.Action) bool {
 	return former&rewritePush == 0 && (a.U16 == packet.EtherTypeVLAN || a.U16 == packet.EtherTypeSVLAN)
 }
 
-// suits reports whether r fits to all frames of the megaflow with key k and mask "mask": they must have a
-// VLAN tag if r removes one, and none if r only inserts one.
+// suits reports whether the programs can apply r to all frames of the megaflow with key k and mask
+// "mask". If r removes a VLAN tag, these frames must all have one. If r only inserts one, they must have
+// none.
 func (r *Rewrite) suits(k, mask *flowtable.Key) bool {
 	tagged := k[flowtable.WEthSrc]&flowtable.VLANPresent != 0
 	return r.bits&(rewritePop|rewritePush) == 0 ||
