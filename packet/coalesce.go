@@ -7,14 +7,14 @@ import (
 	"encoding/binary"
 )
 
-// Coalescer merges consecutive segments of a connection within one batch into one
-// large frame (GRO), by the rules of Linux's GRO (net/ipv4/tcp_offload.c,
-// udp_offload.c, and gro_receive of both IP versions). Segmentation of a large frame
-// restores exactly the merged segments. Frames of one connection keep their order, because
-// no frame is added to the connection's large frame after one that cannot be merged.
+// Coalescer merges consecutive segments of a connection within one batch into one large frame (GRO). It
+// follows the rules of Linux's GRO (net/ipv4/tcp_offload.c, udp_offload.c, and gro_receive of both IP
+// versions). Segmentation of a large frame restores exactly the merged segments. The frames of one
+// connection keep their order: after a frame that cannot be merged, no later frame is added to the large
+// frame before it.
 //
-// For a list of frames with the same outputs, the caller calls Begin, then Add for every frame in
-// order, then Finish. A frame that Add has merged is part of an earlier frame and must not be sent.
+// For a list of frames with the same outputs, the caller calls Begin, then Add for every frame in order,
+// then Finish. A frame that Add has merged is part of an earlier frame and must not be sent.
 type Coalescer struct {
 	offloads Offloads
 	count    int
@@ -24,7 +24,7 @@ type Coalescer struct {
 }
 
 const (
-	// coalesceFlows is the number of connections that can have an unfinished large frame at a
+	// coalesceFlows is the number of connections for which a Coalescer can build a large frame at the same
 	// time. If a further connection needs one, the oldest large frame is finished.
 	coalesceFlows = 8
 	// maxIPLen is the length of the longest IPv4 datagram in bytes; IPv6 frames are kept as short.
@@ -55,8 +55,8 @@ type segment struct {
 // Begin starts a list of frames. offloads is the set of offloads that all outputs of the frames accept.
 func (c *Coalescer) Begin(offloads Offloads) { c.offloads, c.count, c.spans = offloads, 0, 0 }
 
-// Add tries to merge frame i of the batch into an earlier frame of its connection, and reports whether it
-// has done so. The caller chooses the tag. Frames with different tags are never merged.
+// Add tries to merge frame i of the batch into an earlier frame of its connection, and reports whether
+// it has done so. It never merges frames for which the caller passes different values of "tag".
 func (c *Coalescer) Add(b *Batch, i int, tag uint64) bool {
 	f := &b.Frames[i]
 	if f.L4 == 0 || f.Proto != ProtoTCP && f.Proto != ProtoUDP {
@@ -92,7 +92,7 @@ func (c *Coalescer) Finish(b *Batch) {
 	c.count = 0
 }
 
-// find returns the unfinished flow with the addresses, protocol and ports of frame f, or nil.
+// find returns the coalesceFlow in use that has the addresses, protocol and ports of frame f, or nil.
 func (c *Coalescer) find(b *Batch, f *Frame) *coalesceFlow {
 	h := f.Header()
 	v4 := h[f.L3]>>4 == 4
@@ -114,8 +114,8 @@ func (c *Coalescer) find(b *Batch, f *Frame) *coalesceFlow {
 	return nil
 }
 
-// The method make returns an entry for a connection that has none. If all are in use, it first finishes the
-// oldest one.
+// The method make returns an unused coalesceFlow, for a connection that has none. If all are in use, it
+// first finishes the oldest one.
 func (c *Coalescer) make(b *Batch) *coalesceFlow {
 	if c.count == coalesceFlows {
 		c.finish(b, &c.flows[0])
@@ -160,8 +160,8 @@ func (s *segment) read(offloads Offloads) bool {
 	return len(h) == s.headers || f.origin != 0
 }
 
-// start makes frame i, which s describes, the first frame of a connection's large frame. If ok is false, no
-// other frame will be merged into it.
+// start makes frame i, which s describes, the first frame of a connection's large frame. If ok is false,
+// frame i remains the only one, because it cannot be merged.
 func (flow *coalesceFlow) start(i uint8, s *segment, ok bool, offloads Offloads) {
 	*flow = coalesceFlow{first: i, last: i, count: 1, tag: s.tag, size: s.payload, payload: s.payload}
 	flow.open = ok && s.payload > 0
@@ -171,8 +171,8 @@ func (flow *coalesceFlow) start(i uint8, s *segment, ok bool, offloads Offloads)
 	}
 }
 
-// extends reports whether segment s may be merged into flow as its next segment. If so, it counts the spans
-// that the merge needs.
+// extends reports whether segment s may be merged into flow as its next segment. If so, it adds the
+// number of spans that the merge needs to c.spans.
 func (c *Coalescer) extends(b *Batch, flow *coalesceFlow, s *segment) bool {
 	first := &b.Frames[flow.first]
 	o, h, f := first.Header(), s.h, s.f
@@ -288,7 +288,8 @@ func (c *Coalescer) finish(b *Batch, flow *coalesceFlow) {
 	flow.count, flow.open = 1, false
 }
 
-// joinSpans appends spans with the payload of the flow's other frames to f, the first one.
+// joinSpans gives f, the first frame of the flow, new spans: its own, and those with the payload of the
+// flow's other frames.
 func (c *Coalescer) joinSpans(b *Batch, flow *coalesceFlow, f *Frame) {
 	c.spans -= int(f.spanCount)
 	first := b.spanUsed

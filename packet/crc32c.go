@@ -8,8 +8,9 @@ package packet
 
 const castagnoli = 0x82f63b78 // the polynomial of CRC32c, its bits in reverse order
 
-// crcPowers[i] is x to the power of 8<<i modulo the polynomial. A multiplication by it has the effect
-// of 1<<i zero bytes after the change. The powers suffice for lengths up to MaxFrameLen.
+// crcPowers[i] is x to the power of 8<<i modulo the polynomial of the CRC. If 1<<i more bytes follow a
+// change of the data, the change's effect on the CRC is multiplied by this value. The powers suffice for
+// lengths up to MaxFrameLen.
 var crcPowers = func() (p [17]uint32) {
 	p[0] = 1 << (31 - 8)
 	for i := 1; i < len(p); i++ {

@@ -47,14 +47,17 @@ const (
 	DropTxFull
 	// DropTxFailed: the device of the output port refused the frame.
 	DropTxFailed
-	// DropMissRingFull: the upcall ring to control is full.
+	// DropMissRingFull: the frame matches no megaflow, and the ring in which the worker reports this to the
+	// control process is full.
 	DropMissRingFull
-	// DropHeldFull: all slots for held frames are in use, or the frame is longer than a slot. A frame is
-	// held until control has answered its upcall, for example.
+	// DropHeldFull: the frame must wait in the worker's memory, for example until the control process has
+	// found its actions. But the memory has no free slot, or the frame is longer than a slot.
 	DropHeldFull
-	// DropHeldExpired: a held frame waited longer than datapath.HeldTimeoutNS.
+	// DropHeldExpired: the frame waited in the worker's memory for longer than datapath.HeldTimeoutNS, for
+	// example for an answer of the control process.
 	DropHeldExpired
-	// DropMissAgain: a held frame had no megaflow at its second look-up either.
+	// DropMissAgain: the frame matched no megaflow, waited for the control process, and then matched no
+	// megaflow again.
 	DropMissAgain
 	// DropNotTunnel: a frame that an uplink received is not a datagram of a tunnel.
 	DropNotTunnel
@@ -98,33 +101,36 @@ const (
 	// DropBadFragment: the fragment overlaps another, is a duplicate, contradicts its
 	// datagram, or exceeds the limit of incomplete datagrams.
 	DropBadFragment
-	// DropHeldShare: the frame's sender, or the next hop for which it would wait, has reached its quota
-	// of held frames.
+	// DropHeldShare: the frame must wait in the worker's memory, but too many frames of the same sender, or
+	// for the same next hop, are waiting already.
 	DropHeldShare
-	// DropGateway: the FTP gateway cannot rewrite this segment of a control connection with NAT, because
-	// the segment is out of order, divides an announcement, or follows a rewritten announcement that is
-	// not acknowledged yet. TCP sends the segment again. Or an FTP or TFTP connection with NAT announces
-	// an address and a port that another one has announced.
+	// DropGateway: connection tracking drops the segment, because it cannot handle an address and port that
+	// the segment announces for a further connection. In an FTP control connection with NAT, it must
+	// rewrite such an announcement. It cannot if the segment is out of order, if it has only a part of the
+	// announcement, or if the receiver has not yet acknowledged an earlier rewritten one. TCP sends the
+	// segment again. In FTP or TFTP with NAT, the address and the port may also have been announced by
+	// another connection.
 	DropGateway
 	// DropSpoofed: the input port's binding does not allow the frame's sender address.
 	DropSpoofed
-	// DropReserved: the switch does not forward frames to this address, or control takes the frame. The
-	// action normal drops frames to a reserved address of IEEE 802.1Q table 8-1 and frames to a
-	// network's own services, requests that control answers included. The others are LACP on a bond and
-	// frames to tunnel.BFDAddress into a tunnel with BFD.
+	// DropReserved: the switch does not forward frames to this address, or the control process answers the
+	// frame itself. The cases are: frames to a reserved address of IEEE 802.1Q table 8-1, in the action
+	// normal; frames to the services of a network's host, such as DHCP, also if the control process answers
+	// them; LACP frames on a member of a bond; and frames to tunnel.BFDAddress into a tunnel with BFD.
 	DropReserved
 	// DropBadSource: the source MAC address of a frame in the action normal is a group address.
 	DropBadSource
-	// DropNoAddress: weft-central did not say in time on which host the destination is, or the input
-	// port exceeded its quota of such requests.
+	// DropNoAddress: the switch does not know on which host the destination is, and asked the central
+	// controller, weft-central. It did not answer in time, or the input port exceeded its quota of such
+	// requests.
 	DropNoAddress
-	// DropHeldLost: the engine ended while it held the frame.
+	// DropHeldLost: the engine process, which has the workers, ended while the frame waited in its memory.
 	DropHeldLost
 	// DropWrongVLAN: the input port, or the port that weft-central has declared for the destination,
 	// does not carry the frame's VLAN. The action normal checks this.
 	DropWrongVLAN
-	// DropRxFull: the queue of an uplink's packet socket was full, so the kernel passed only the start
-	// of a frame that is longer than a slot of the socket's ring.
+	// DropRxFull: the receive queue of an uplink's packet socket was full. The kernel then passed only the
+	// start of a frame that is longer than a slot of the socket's ring.
 	DropRxFull
 	// DropPortOff: the frame's input port, or its only output, has the option admin=down.
 	DropPortOff
@@ -143,14 +149,14 @@ const (
 	DropQueue
 	// DropPoliced: the frame exceeded the rate of ingress policing at the input port.
 	DropPoliced
-	// DropBudget: the translation of the frame through the OpenFlow tables needs more steps than
-	// xlate.MaxSteps.
+	// DropBudget: the translation of the frame through the OpenFlow tables needs more steps than a limit in
+	// package xlate allows.
 	DropBudget
 	// DropNotAttached: the output port exists, but the worker has no queue for it. The reason is that no
 	// guest is connected, that the port's device is missing, or that the port has failed.
 	DropNotAttached
-	// DropSlowReceiver: copies into the memory of the receiving guest took more than its share of the
-	// worker's time, or the guest's descriptor chains consist of too many small buffers.
+	// DropSlowReceiver: copies into the memory of the receiving guest took more of the worker's time than
+	// one guest may use, or the guest's descriptor chains consist of too many small buffers.
 	DropSlowReceiver
 	// DropManyPieces: the sending guest's descriptor chain has many more buffers than a frame of this
 	// length needs.

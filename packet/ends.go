@@ -47,8 +47,8 @@ func addSums(a, b uint64) uint64 {
 }
 
 // mend returns a checksum after a change of bytes that it covers. moved is the sum, in 64 bits, of the
-// inverted old words and the new words. mend folds it to 16 bits in two steps. Each step adds a word to
-// itself with its halves exchanged, so that the upper half becomes the folded sum.
+// inverted old words and the new words. mend folds this sum to 16 bits in two steps. Each step adds a
+// number to itself with its halves exchanged. The upper half of the result is the folded sum.
 func mend(checksum uint16, moved uint64) uint16 {
 	moved = addSums(moved, uint64(^checksum))
 	half := uint32((moved + bits.RotateLeft64(moved, 32)) >> 32)

@@ -109,8 +109,8 @@ func (b *Batch) Cursor(f *Frame) Cursor {
 	return Cursor{header: f.buf[f.start:f.end], spans: b.Spans(f)}
 }
 
-// Read copies the frame's next bytes to dst and returns their number, which is less than len(dst) only at
-// the end of the frame.
+// Read copies the frame's next bytes to dst and returns their number. The number is less than len(dst)
+// only at the end of the frame.
 func (c *Cursor) Read(dst []byte) int {
 	n := copy(dst, c.header)
 	c.header = c.header[n:]

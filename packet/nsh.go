@@ -79,8 +79,9 @@ func (h NSH) write(v NSHFields, length int) {
 	h[7] = uint8(v)
 }
 
-// nsh returns the header buffer from the NSH on, and the offset of the EtherType before it. It returns nil if
-// the frame has no NSH. Extraction has checked the NSH's length.
+// nsh returns the header buffer from the NSH on, and the offset of the EtherType before it. It returns
+// nil if the frame has no NSH. It does not check the length in the NSH, because extraction has checked
+// it.
 func (f *Frame) nsh() (NSH, int) {
 	h, at := f.Header(), f.typeOffset()
 	if at < 0 || at+2+NSHBaseLen > len(h) || binary.BigEndian.Uint16(h[at:]) != EtherTypeNSH {
@@ -89,8 +90,8 @@ func (f *Frame) nsh() (NSH, int) {
 	return h[at+2:], at
 }
 
-// newLen returns the length in bytes of a new NSH. Only for MD type 1 it includes context headers, which are
-// 0.
+// newLen returns the length in bytes of a new NSH. For MD type 1, this includes the context headers. For
+// MD type 2, a new NSH has none.
 func (v NSHFields) newLen() int {
 	if uint8(v>>NSHMDTypeShift) == NSHType1 {
 		return nshType1

@@ -4,10 +4,11 @@ package packet
 
 import "encoding/binary"
 
-// Offload is the work that a frame's sender has left to the switch: to finish a checksum (which is called
-// partial until then), or to cut the payload into segments. An output does this work, or leaves it to its
-// device or guest. The zero Offload means that nothing is left to do. On rings and taps, the virtio-net
-// header carries an Offload (virtio 1.2 section 5.1.6); see vnet.go.
+// Offload is the work that a frame's sender has left to the switch. It may be to finish a checksum,
+// which is called partial until then. It may also be to cut the payload of a large frame into segments.
+// An output does this work, or leaves it to its device or guest. The zero Offload means that nothing is
+// left to do. On rings and taps, the virtio-net header has the same contents (virtio 1.2 section 5.1.6);
+// see vnet.go.
 type Offload struct {
 	// GSO is the kind of a large frame. A large frame must be cut into segments with Size bytes
 	// of payload each; the last may be shorter.
@@ -51,29 +52,31 @@ const (
 	GSOUDP
 )
 
-// Offloads is a set of kinds of offloads: those that an output accepts, or that a sender may use.
+// Offloads is a set of the work that an Offload can describe: what an output can do itself, or what a
+// sender may leave to the switch.
 type Offloads uint8
 
 // Bits of Offloads.
 const (
-	// TakesPartial stands for partial checksums.
+	// TakesPartial is in the set if checksums may be partial.
 	TakesPartial Offloads = 1 << iota
-	// TakesTCPv4 and TakesTCPv6 stand for large TCP frames. TakesECN stands for large TCP frames
-	// whose flag CWR is set, which only the first segment gets (RFC 3168 section 6.1.2).
+	// TakesTCPv4 and TakesTCPv6 are in the set if large TCP frames are allowed. TakesECN is in the set if
+	// these may have the flag CWR, which only their first segment gets (RFC 3168 section 6.1.2).
 	TakesTCPv4
 	TakesTCPv6
 	TakesECN
-	// TakesUDP stands for large UDP frames over IPv4 and IPv6.
+	// TakesUDP is in the set if large UDP frames are allowed, over IPv4 and IPv6.
 	TakesUDP
-	// TakesTunnel stands for offloads of frames with the outer headers of a tunnel. The outer
-	// length fields of a large frame need not match.
+	// TakesTunnel is in the set if frames with an offload may have the outer headers of a tunnel. The
+	// length fields in the outer headers of a large frame need not be right.
 	TakesTunnel
 
 	TakesAll = TakesPartial | TakesTCPv4 | TakesTCPv6 | TakesECN | TakesUDP
 )
 
-// Takes reports whether an output that accepts the set o accepts the unfinished work of frame f. It is
-// always false for a FrameHidden frame with unfinished work, and for a large frame in GRE.
+// Takes reports whether an output that accepts the set o accepts the frame f with its Offload. It is
+// false for a large frame in GRE, and for a frame whose IP header is hidden (FrameHidden) if a checksum
+// is partial or the frame is large.
 func (o Offloads) Takes(f *Frame) bool {
 	need := Offloads(0)
 	if f.Offload.Flags&OffloadPartial != 0 {
@@ -116,14 +119,15 @@ const (
 	tcpCWR
 )
 
-// Undone reports whether the frame's transport checksum is partial or the frame is a large frame.
+// Undone reports whether the frame's transport checksum is partial, or the frame is a large frame, which
+// must still be cut.
 func (f *Frame) Undone() bool { return f.Offload.GSO != GSONone || f.Offload.Flags&OffloadPartial != 0 }
 
-// CheckOffload compares the frame's offload, which a guest may have written, with its headers. Extraction
-// must have set L3 and L4. CheckOffload extends the header buffer to all headers that later steps need. It
-// returns DropBadOffload if offload and headers contradict each other, or if a large frame has more than
-// maxSegments segments, and other reasons if headers are incomplete or too long. A large frame of one
-// segment becomes an ordinary frame.
+// CheckOffload compares the frame's Offload, which a guest may have written, with its headers.
+// Extraction must have set L3 and L4. CheckOffload extends the header buffer to all headers that later
+// steps need. It returns DropBadOffload if the Offload contradicts the headers, or if a large frame has
+// more than maxSegments segments. It returns other reasons if headers are incomplete or too long. A
+// large frame of one segment becomes an ordinary frame.
 func (b *Batch) CheckOffload(f *Frame) DropReason {
 	o := &f.Offload
 	if o.Flags&OffloadPartial == 0 {
@@ -204,8 +208,8 @@ func (f *Frame) SegmentCount() int {
 }
 
 // LimitSegments reduces the segment size of a large TCP frame so that no segment is longer than maxBytes
-// bytes, headers included. It returns true for any frame without longer segments. It returns false and
-// changes nothing if the frame cannot be cut to this limit.
+// bytes, headers included. It returns true if no segment, or the ordinary frame, is longer. It returns
+// false and changes nothing if it cannot reduce the size, or not so far.
 func (f *Frame) LimitSegments(maxBytes int) bool {
 	if f.SegmentLen() <= maxBytes {
 		return true
@@ -263,9 +267,9 @@ const (
 	greCsumOffset = 4 // RFC 2784 section 2.1
 )
 
-// putChecksum writes the inverted sum to the checksum field at the start of field. offset is the offset of
-// the checksum in its header, which says whether it is UDP. For UDP, putChecksum writes 0xffff instead
-// of 0, which would mean "no checksum" (RFC 768).
+// putChecksum writes the inverted sum to the first 2 bytes of "field". offset is the offset of the
+// checksum in its header, by which putChecksum recognizes UDP. For UDP it writes 0xffff instead of 0,
+// which would mean "no checksum" (RFC 768).
 func putChecksum(field []byte, sum uint16, offset uint16) {
 	sum = ^sum
 	if sum == 0 && offset == udpCsumOffset {
@@ -274,9 +278,9 @@ func putChecksum(field []byte, sum uint16, offset uint16) {
 	binary.BigEndian.PutUint16(field, sum)
 }
 
-// ValidChecksum reports whether the TCP or UDP checksum of an unfragmented datagram is valid. If so, it sets
-// OffloadValid, so that the next call is fast. Otherwise it reads the whole frame. It returns false for
-// other protocols, for a partial checksum, and for UDP without a checksum.
+// ValidChecksum reports whether the TCP or UDP checksum of an unfragmented datagram is valid. It reads
+// the whole frame, unless OffloadValid is already set. It sets OffloadValid for a valid checksum. It
+// returns false for other protocols, for a partial checksum, and for UDP without a checksum.
 func (b *Batch) ValidChecksum(f *Frame) bool {
 	if f.Offload.Flags&OffloadValid != 0 {
 		return true

@@ -2,10 +2,10 @@
 
 package packet
 
-// This file computes the checksum of a tunnel's outer UDP or GRE header, which covers the whole inner frame.
-// It does so while the frame is copied, and after a partial inner checksum is finished. Until then
-// OffloadOuter is set. The checksum field of UDP then holds the sum over the pseudo header without the
-// length, and that of GRE holds 0.
+// This file computes the checksum of a tunnel's outer UDP or GRE header, which covers the whole inner
+// frame. It does so while it copies the frame, and after it has finished a partial inner checksum. Until
+// then OffloadOuter is set. The checksum field of UDP then holds the sum over the pseudo header without
+// the length. The checksum field of GRE then holds 0.
 
 // gatherSummed is GatherFinished for a frame with OffloadOuter.
 func (b *Batch) gatherSummed(f *Frame, dst []byte) int {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package packet has the types on which all stages of the data path work: a Batch of Frames. A
-// Frame is a header buffer and a list of Spans. The header buffer begins as a copy of the first
-// bytes of a received frame, out of reach of the guest that sent it. All parsing, matching,
-// tracking and rewriting uses this copy. The spans refer to the rest of the frame: in guest memory,
-// UMEM or a tap's buffer. An output copies the rest once, into its own buffer.
+// Package packet has the types with which all parts of the data path work: a Batch of Frames. A Frame is
+// a header buffer and a list of Spans. The header buffer begins as a copy of the first bytes of a
+// received frame. The guest that sent the frame cannot change this copy. All parsing, matching, tracking
+// and rewriting uses it. The spans refer to the rest of the frame: in guest memory, UMEM or a tap's
+// buffer. An output copies the rest once, into its own buffer.
 //
 // Invariants:
 //   - A Batch belongs to one worker. It is allocated when the worker starts and has
 //     no Go pointers.
-//   - Spans refer to memory that the sender has lent. They are valid until the receive queue
-//     that made them releases the batch, at the end of the worker's pass.
+//   - Spans refer to memory of the sender. They are valid until the worker has handled
+//     the batch and the receive queue returns the buffers to the sender.
 //   - The header buffer followed by the spans is the whole frame.
 package packet
 
@@ -38,17 +38,17 @@ const (
 	MaxFrameLen = 65536 + 22
 )
 
-// Span refers to a part of a frame in foreign memory: guest memory, UMEM, a tap's buffer or the slot of a
-// held frame. The memory stays mapped until the end of the pass. Its owner may change the bytes at any
-// time, so they must be read only once, by copying them.
+// Span refers to a part of a frame in memory that others can change: guest memory, UMEM, a tap's buffer,
+// or the slot in which a frame waited. The memory stays mapped until the worker has handled the batch.
+// The bytes may change at any time, so they must be read only once, by copying them.
 type Span struct {
 	Addr uintptr // address in this process
 	Len  uint32  // bytes, never 0
 	_    uint32
 }
 
-// Frame is one frame in a worker's pass: a header buffer and spans. Offsets are in bytes from the start of
-// the header buffer unless stated otherwise.
+// Frame is one frame that a worker is handling: a header buffer and spans. Offsets are in bytes from the
+// start of the header buffer unless stated otherwise.
 type Frame struct {
 	start, end uint16 // the header buffer is buf[start:end]
 	spanCount  uint16
@@ -66,13 +66,14 @@ type Frame struct {
 	Proto uint8
 	// Flags is a set of the Frame* bits.
 	Flags uint32
-	// Held is 1 + the slot of a held frame that is looked up again; 0: a received
-	// frame.
+	// Held is 0 for a frame from a receive queue. For a frame that has waited in a slot of the worker's
+	// memory and is now looked up again, it is 1 + the number of the slot.
 	Held uint32
 	// Offload is the work that the sender has left to the switch. It also says whether the
 	// checksum was verified.
 	Offload Offload
-	// origin is the address in foreign memory that corresponds to buf[0]; 0: unknown. See SetOrigin.
+	// origin is the address in the sender's memory from which the byte buf[0] was copied, or would have
+	// been copied; 0: unknown.
 	origin uintptr
 
 	tailLen   uint32 // total length of the spans in bytes
@@ -88,17 +89,17 @@ type Frame struct {
 
 // Bits of Frame.Flags.
 const (
-	// FrameResumed marks a held frame at its second look-up. If this look-up misses, too, the frame is
-	// dropped.
+	// FrameResumed marks a frame that has waited in the worker's memory, for example because it missed. If
+	// the look-up that missed before misses again, the frame is dropped.
 	FrameResumed uint32 = 1 << iota
 	// FrameRouted marks an IPv6 frame with an unfinished routing header. Its
 	// transport checksum covers the final destination (RFC 8200 section 8.1).
 	FrameRouted
 	// FrameFragment marks an IP fragment, the first one or a later one.
 	FrameFragment
-	// FrameHidden marks a frame with an unfinished offload that got an MPLS, PBB or NSH header. A
-	// receiver would not find the IP header, so the worker itself finishes the offload at each
-	// output.
+	// FrameHidden marks a frame with a partial checksum, or a large frame, that got an MPLS, PBB or NSH
+	// header. A receiver would not find the IP header, so the worker itself finishes the checksum or cuts
+	// the frame at each output.
 	FrameHidden
 )
 
@@ -116,14 +117,15 @@ type Batch struct {
 	spans    [MaxSpans]Span
 }
 
-// Reset removes all frames and spans from the batch, and ends the effect of Reserve.
+// Reset removes all frames and spans from the batch. It also ends the limit that Reserve has set.
 func (b *Batch) Reset() { b.N, b.spanUsed, b.reserved = 0, 0, 0 }
 
-// Reserve reduces the result of Room by n frames until Reset. It replaces an earlier n.
+// Reserve limits the batch to n frames fewer than BatchSize until the next Reset. Room reports the
+// limit.
 func (b *Batch) Reserve(n int) { b.reserved = n }
 
-// Room returns the number of frames that a receive queue may still add to the batch. Only queues that
-// receive large frames must respect it.
+// Room returns how many frames a receive queue may still add to the batch. Only queues that receive
+// large frames must observe the limit that Reserve has set.
 func (b *Batch) Room() int { return max(BatchSize-b.reserved-b.N, 0) }
 
 // Full reports whether the batch already has BatchSize frames.
@@ -132,8 +134,8 @@ func (b *Batch) Full() bool { return b.N == BatchSize }
 // SpansLeft returns the number of spans that can still be added to the batch.
 func (b *Batch) SpansLeft() int { return MaxSpans - b.spanUsed }
 
-// Next begins frame number N. It returns the empty frame and its header space of
-// MaxHeader bytes for the receive queue to fill. Commit adds the frame to the batch.
+// Next begins frame number N. It returns the empty frame, and the memory for its first MaxHeader bytes,
+// which the receive queue fills. Commit adds the frame to the batch.
 func (b *Batch) Next() (*Frame, *[MaxHeader]byte) {
 	f := &b.Frames[b.N]
 	f.begin(b.Port, b.spanUsed)
@@ -172,9 +174,10 @@ func (b *Batch) Commit(f *Frame, headerLen int) {
 	b.N++
 }
 
-// SetOrigin records addr, the address in foreign memory from which the header buffer was copied. A
-// Coalescer needs it: when it merges the frame into another one, payload bytes in the header buffer become a
-// span at this address. The bytes must stay readable there until the batch is released.
+// SetOrigin records addr, the address in the sender's memory from which the header buffer was copied. A
+// Coalescer needs it. When the Coalescer merges the frame into another one, payload bytes in the header
+// buffer become a span at this address. The bytes must stay readable there until the worker has handled
+// the batch.
 func (f *Frame) SetOrigin(addr uintptr) { f.origin = addr - uintptr(f.start) }
 
 // Abandon releases the spans of a frame that was begun with Next but not committed.
@@ -210,9 +213,9 @@ func (b *Batch) Join(f, savedFrame *Frame) {
 	*f = *savedFrame
 }
 
-// Take replaces frame f of batch b by a copy of the frame source.Frames[index], and adds copies of that
-// frame's spans to b. The caller saves f before the call. Afterwards it restores f by assignment and calls
-// Rewind with mark. Take returns false and changes nothing if b has too few spans left.
+// Take overwrites frame f of batch b with a copy of source.Frames[index], and adds copies of that
+// frame's spans to b. The caller saves f before the call. Afterwards it restores f by assignment and
+// calls Rewind with "mark". Take returns false and changes nothing if b has too few spans left.
 func (b *Batch) Take(f *Frame, source *Batch, index int) (mark int, ok bool) {
 	from := &source.Frames[index]
 	if int(from.spanCount) > b.SpansLeft() {
@@ -228,8 +231,8 @@ func (b *Batch) Take(f *Frame, source *Batch, index int) (mark int, ok bool) {
 // Rewind releases the spans that were added since the call of Take that returned mark.
 func (b *Batch) Rewind(mark int) { b.spanUsed = mark }
 
-// Truncate shortens the frame to at most n bytes. If it removes bytes, the frame loses its unfinished
-// offload, and L3 and L4 become 0 if the headers there are no longer complete.
+// Truncate shortens the frame to at most n bytes. If it removes bytes, the frame's Offload becomes zero,
+// and L3 and L4 become 0 if the headers there are no longer complete.
 func (b *Batch) Truncate(f *Frame, n int) {
 	if n >= f.Len() {
 		return
@@ -258,7 +261,7 @@ func (f *Frame) Len() int { return int(f.end-f.start) + int(f.tailLen) }
 func (f *Frame) TailLen() int { return int(f.tailLen) }
 
 // Push adds n bytes, whose contents are undefined, in front of the header buffer. It returns the header
-// buffer, or nil if the headroom is too small. It adjusts L3, L4 and the offload.
+// buffer, or nil if the headroom is too small. It adjusts L3, L4 and the offsets in the Offload.
 func (f *Frame) Push(n int) []byte {
 	if int(f.start) < n {
 		return nil
@@ -276,8 +279,8 @@ func (f *Frame) Push(n int) []byte {
 	return f.buf[f.start:f.end]
 }
 
-// Pull removes the first n bytes of the header buffer and adjusts L3, L4 and the offload. It returns false
-// and changes nothing if the header buffer is shorter than n bytes.
+// Pull removes the first n bytes of the header buffer. It adjusts L3, L4 and the offsets in the Offload.
+// It returns false and changes nothing if the header buffer is shorter than n bytes.
 func (f *Frame) Pull(n int) bool {
 	if int(f.end-f.start) < n {
 		return false

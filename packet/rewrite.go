@@ -69,8 +69,8 @@ func (f *Frame) SetTOS(tos uint8) {
 	}
 }
 
-// RaiseDropPrecedence raises the drop precedence of a frame whose DSCP is one of assured forwarding by n, but
-// not above 3 (RFC 2597 section 6). It does not change frames with another DSCP.
+// RaiseDropPrecedence changes a frame whose DSCP is one of assured forwarding (RFC 2597 section 6): it
+// raises the drop precedence by n, but not above 3. It does not change other frames.
 func (f *Frame) RaiseDropPrecedence(n uint8) {
 	var tos uint8
 	if ip := f.ipv4(); ip != nil {

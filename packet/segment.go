@@ -23,7 +23,8 @@ type Segmenter struct {
 	span   int    // index of the span with the next payload byte
 	offset uint32 // offset into that span in bytes
 
-	// sum and outerSum are the results of sumWithout for the inner and the outer IPv4 header.
+	// sum is the sum over the inner IPv4 header without the fields that differ between segments, and
+	// outerSum that over the outer one.
 	sum, outerSum uint32
 	id, outerID   uint16
 	seq           uint32
@@ -88,10 +89,10 @@ func (s *Segmenter) Next(dst *Batch) bool {
 	return true
 }
 
-// Write copies the next segment to dst and finishes its inner checksum, in one pass over the payload. dst
-// must have space for a whole segment. If withOuter is false, Write does not write the outer headers, whose
-// bytes at the start of dst stay as they are. The result is the length of the segment in bytes, with
-// the outer headers.
+// Write copies the next segment to dst and finishes its inner checksum, in one pass over the payload.
+// dst must have space for a whole segment. If withOuter is false, Write leaves the first bytes of dst as
+// they are, up to the end of the outer UDP header. The result is the length of the segment in bytes,
+// with the outer headers.
 func (s *Segmenter) Write(dst []byte, withOuter bool) int {
 	f := s.f
 	payload, skip := min(s.size, s.payload-s.cut), 0
@@ -188,9 +189,9 @@ func (s *Segmenter) finish(h []byte, n int, withOuter bool) {
 	s.index++
 }
 
-// finishIP adjusts the IP header "ip" of a segment to a datagram of length bytes. For IPv4, sum is the
-// result of sumWithout for this header, id is the large frame's identification, and fixed is true if all
-// segments get this identification.
+// finishIP writes the fields of a segment's IP header "ip" that depend on the segment. "length" is the
+// length of the datagram in bytes. For IPv4, sum is the result of sumWithout for this header, id is the
+// large frame's identification, and fixed is true if all segments get this identification.
 func (s *Segmenter) finishIP(ip []byte, length int, sum uint32, id uint16, fixed bool) {
 	if ip[0]>>4 != 4 {
 		IPv6(ip).SetPayloadLen(length - IPv6Len)

@@ -60,9 +60,10 @@ func (f *Frame) SetShim(v uint32) {
 	}
 }
 
-// hideInner is called when an MPLS, PBB or NSH header is put before the network and transport headers. It
-// makes later rewrites leave these alone. A frame with an unfinished offload keeps their offsets, which are
-// needed to finish the offload, and gets the flag FrameHidden.
+// hideInner is called when an MPLS, PBB or NSH header is put before the network and transport headers.
+// It sets L3 and L4 to 0, so that later rewrites do not change these headers. A frame with a partial
+// checksum and a large frame keep L3 and L4, which are needed to finish the offload, and get the flag
+// FrameHidden.
 func (f *Frame) hideInner() {
 	if !f.Undone() {
 		f.L3, f.L4, f.Proto = 0, 0, 0

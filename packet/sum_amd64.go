@@ -4,7 +4,8 @@ package packet
 
 import "golang.org/x/sys/cpu"
 
-// The functions in assembly sum a number of bytes that is a multiple of sumBlock and at least sumLeast.
+// Limits for the number of bytes that the functions in assembly sum. It must be a multiple of sumBlock
+// and at least sumLeast.
 const (
 	sumBlock = 32
 	sumLeast = 128
@@ -18,7 +19,7 @@ var sumByBlocks = cpu.X86.HasAVX2
 //go:noescape
 func sumBlocks(p *byte, n int) uint64
 
-// copySumBlocks copies n bytes from src to dst and returns the result of sumBlocks for them.
+// copySumBlocks copies n bytes from src to dst and returns the same sum over them as sumBlocks.
 //
 //go:noescape
 func copySumBlocks(dst, src *byte, n int) uint64

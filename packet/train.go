@@ -7,10 +7,10 @@ import (
 	"encoding/binary"
 )
 
-// This file merges trains. A train is a sequence of tunnel datagrams that one sender passed to the kernel at
-// once and that the kernel passes on together. They are contiguous in memory and have the same size; only
-// the last may be shorter. JoinTrain merges consecutive TCP segments that the datagrams contain into one
-// large frame, without copying them, by the rules of Coalescer.
+// This file merges the datagrams of a train. A train is a sequence of tunnel datagrams that one sender
+// passed to the kernel at once, and that the kernel passes on together (GRO). They are contiguous in
+// memory and have the same size; only the last may be shorter. JoinTrain merges consecutive TCP segments
+// that the datagrams contain into one large frame, without copying them, by the rules of Coalescer.
 
 // trainShape has the offsets of the headers in each datagram of a train (equal
 // datagrams in contiguous memory).
@@ -112,7 +112,7 @@ func readTrain(h []byte, inner, segment int) (t trainShape, ok bool) {
 
 const tcpMinLen = 20
 
-// continues reports whether datagram seg has the next TCP segment of flow and may be merged.
+// continues reports whether the datagram "seg" has the next TCP segment of flow and may be merged.
 // trainHead is the beginning of the train's first datagram.
 func (t *trainShape) continues(flow *coalesceFlow, trainHead, seg []byte) bool {
 	if !bytes.Equal(trainHead[:t.l3], seg[:t.l3]) {
@@ -132,7 +132,7 @@ func (t *trainShape) continues(flow *coalesceFlow, trainHead, seg []byte) bool {
 	return flow.sameIP(o, ip) && binary.BigEndian.Uint32(otherTCP) == binary.BigEndian.Uint32(tcp) && flow.sameTCP(otherTCP, tcp)
 }
 
-// The method valid reports whether the TCP checksum in datagram seg of a train is right.
+// The method valid reports whether the TCP checksum in the datagram "seg" is right.
 func (t *trainShape) valid(seg []byte) bool {
 	return AddSums(t.pseudo(len(seg)-t.l4), Sum(seg[t.l4:])) == 0xffff
 }
@@ -141,8 +141,8 @@ func (t *trainShape) valid(seg []byte) bool {
 // together.
 func (t *trainShape) pseudo(n int) uint16 { return AddSums(t.partial, uint16(n)) }
 
-// finish makes h the headers of the large frame f. h is in f's header buffer and has the headers of the
-// train's first datagram. "outer" is the length of the outer headers before h.
+// finish writes the headers of the large frame f to h. h is in f's header buffer and has the headers of
+// the train's first datagram. "outer" is the length of the outer headers before h.
 func (t *trainShape) finish(f *Frame, h []byte, outer int, flow *coalesceFlow) {
 	length := t.end - t.l4 + flow.payload
 	f.Offload = Offload{GSO: GSOTCPv6, Flags: OffloadPartial, Size: uint16(flow.size),

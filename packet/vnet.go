@@ -21,10 +21,10 @@ const (
 	vnetECN   = 0x80
 )
 
-// DecodeVnet sets the offload of f from the virtio-net header h. allowed is the set of negotiated offloads;
-// for any other offload, DecodeVnet sets f.Drop to DropBadOffload. If trusted is true, it believes a claim
-// that the checksum is valid: the kernel is trusted, a guest is not. It ignores hdr_len and unknown
-// flags (virtio 1.2 section 5.1.6.4.2).
+// DecodeVnet sets the Offload of f from the virtio-net header h. allowed is the set of negotiated
+// offloads; for any other, DecodeVnet sets f.Drop to DropBadOffload. A header may also claim that the
+// checksum is valid. If trusted is true, DecodeVnet believes it: the kernel is trusted, a guest is not.
+// It ignores hdr_len and unknown flags (virtio 1.2 section 5.1.6.4.2).
 func (f *Frame) DecodeVnet(h *[VnetLen]byte, allowed Offloads, trusted bool) {
 	first := binary.LittleEndian.Uint64(h[:8])
 	if first&0xffff == 0 {
@@ -62,8 +62,8 @@ func (f *Frame) DecodeVnet(h *[VnetLen]byte, allowed Offloads, trusted bool) {
 	}
 }
 
-// EncodeVnet writes the virtio-net header for the offload of f to h. The receiver must accept this offload. h
-// may be foreign memory, because EncodeVnet only writes it.
+// EncodeVnet writes the virtio-net header for the Offload of f to h. The receiver must accept this
+// Offload. h may be in memory that a guest can change, because EncodeVnet does not read it.
 func (f *Frame) EncodeVnet(h *[VnetLen]byte) {
 	o := &f.Offload
 	first, csumOffset := uint64(0), uint16(0)
