@@ -11,15 +11,15 @@ import (
 	"weft/packet"
 )
 
-// Local answers. A guest asks for the MAC address of an IP address with an ARP request or a neighbour
-// solicitation. Weft answers if a host behind the overlay has announced the IP address, or if
-// weft-central has declared it. Otherwise every question would go to every host of the VNI.
+// Local answers to ARP requests and neighbour solicitations. Weft answers for an IP address if a host
+// behind a tunnel has announced the address, or if the central controller, weft-central, has declared
+// it. Without local answers, every request would go to every host of the VNI.
 //
-// Outside declared networks Weft never answers a guest's first broadcast, because other hosts learn
-// the guest's location from it. Weft forwards duplicate address detection (RFC 5227 section 1.1, RFC
-// 4862 section 5.4.2), because several hosts might have the address. Weft also forwards unicast
-// questions. It forwards frames with a second VLAN tag, because each of a customer's VLANs has its
-// own IP addresses.
+// Weft never answers the first broadcast of a guest, because other hosts learn the guest's location from
+// it. Networks that weft-central has declared are the exception: there it declares the locations. Weft
+// forwards duplicate address detection (RFC 5227 section 1.1, RFC 4862 section 5.4.2), because several
+// hosts might have the address. It also forwards unicast requests, and frames with a second VLAN tag,
+// because each of a customer's VLANs has its own IP addresses.
 
 // Operations of ARP (RFC 826).
 const (
@@ -51,9 +51,9 @@ func (x *xlate) announcement(f *vlanFrame, src uint64) netip.Addr {
 	return asAddress(x.read(openflow.WholeField(openflow.FIPv6Src)), 128)
 }
 
-// question returns the IP address for which a broadcast or multicast frame asks. It returns an invalid
-// address for a link-local IPv6 address, which may be a router's: an answer for a router needs the Router
-// flag (RFC 4861 section 4.4), and Weft's answers never have it.
+// question returns the IP address for whose MAC address a broadcast or multicast frame asks. It returns
+// an invalid address for a link-local IPv6 address, which may be a router's: an answer for a router
+// needs the Router flag (RFC 4861 section 4.4), and Weft's answers never have it.
 func (x *xlate) question() netip.Addr {
 	if x.hasField(openflow.FARPSpa) {
 		asker, asked := x.read(openflow.WholeField(openflow.FARPSpa)), x.read(openflow.WholeField(openflow.FARPTpa))
@@ -80,9 +80,9 @@ func asAddress(v openflow.Value128, bits uint) netip.Addr {
 	return openflow.ValueAddr(v, bits)
 }
 
-// dependsOnIP notes that the translation depends on IP address ip in segment s. Control translates
-// the megaflow again when the address changes. A frame in a segment without a VNI sees the hosts of
-// all segments, so its translation depends on every address.
+// dependsOnIP records that the translation depends on IP address "ip" in segment s. When the address
+// changes, the control process translates the megaflow again. In a segment without a VNI, the hosts of
+// all segments are visible, so the translation depends on every address.
 func (x *xlate) dependsOnIP(s fdb.Segment, ip netip.Addr) {
 	if s.Local() == 0 {
 		x.depends(fdb.AnyRef)
@@ -91,9 +91,10 @@ func (x *xlate) dependsOnIP(s fdb.Segment, ip netip.Addr) {
 	x.depends(fdb.RefOfIP(ip))
 }
 
-// answer answers a guest's ARP request or neighbour solicitation for an address behind a tunnel. It
-// returns false if the frame must be forwarded instead. It does not answer a frame that an action has
-// already changed or sent. src is the guest's MAC address.
+// answer answers a guest's ARP request or neighbour solicitation. It does so for the services of the
+// host, for an address that weft-central has declared, and for a learned address behind a tunnel. It
+// returns false if the frame must be forwarded instead, for example because an action has already
+// changed or sent it. src is the guest's MAC address.
 func (x *xlate) answer(inPort *PortInfo, s fdb.Segment, f *vlanFrame, src uint64) bool {
 	if inPort.Kind != PortNormal || x.dirty || len(x.actions) > 0 {
 		return false
@@ -136,9 +137,10 @@ func (x *xlate) answer(inPort *PortInfo, s fdb.Segment, f *vlanFrame, src uint64
 	return true
 }
 
-// answerDeclared answers a guest's question for an IP address that weft-central has declared. mac is
-// the answer, and asker is the guest's own MAC address. It does not answer a question for the guest's
-// own address, because such a question is duplicate address detection.
+// answerDeclared answers a guest's ARP request or neighbour solicitation for an IP address that
+// weft-central has declared, or that is the host's own service. mac is the MAC address in the answer,
+// and asker is the guest's own one. If both are equal, answerDeclared does not answer, because the
+// request is duplicate address detection.
 func (x *xlate) answerDeclared(mac, asker uint64) bool {
 	if mac == asker {
 		return false

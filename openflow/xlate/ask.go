@@ -4,9 +4,9 @@ package xlate
 
 import "weft/openflow/fdb"
 
-// ask notes that the frame needs the location of an address, for which control then asks
-// weft-central. Frames from other hosts are left out: they are for ports of this switch, and the
-// switch knows all addresses behind its own ports.
+// ask records that the frame needs the location of an address. The control process then asks the central
+// controller, weft-central, for it. A frame from another host never needs this: it is for a port of this
+// switch, and the switch knows all addresses behind its own ports.
 func (x *xlate) ask(network *fdb.Network, q fdb.Question) {
 	x.depends(fdb.RefOfNetwork(q.Segment))
 	if from, ok := x.env.Port(x.inPort()); !ok || from.isCentralTunnel() {
@@ -15,7 +15,8 @@ func (x *xlate) ask(network *fdb.Network, q fdb.Question) {
 	x.noteQuestion(network, q)
 }
 
-// noteQuestion stores q for Translation.Question. Only the first question of a translation counts.
+// noteQuestion stores q for Translation.Question. A translation has only one Question, so later calls
+// have no effect.
 func (x *xlate) noteQuestion(network *fdb.Network, q fdb.Question) {
 	if x.toAsk.Valid() {
 		return

@@ -73,8 +73,8 @@ func BindTo(mac uint64, ips []netip.Addr) *Binding {
 	return &Binding{Hosts: []BoundHost{h}}
 }
 
-// Declares returns the addresses that the Bindings of ports allow, for the table of declared
-// addresses. It leaves out prefixes that have several addresses.
+// Declares returns the pairs of MAC and IP address that the Bindings of ports allow. They are for fdb's
+// table of declared addresses. Declares leaves out prefixes that have several addresses.
 func Declares(ports []PortInfo) (list []fdb.Declared) {
 	for i := range ports {
 		p := &ports[i]
@@ -106,8 +106,8 @@ func NamesMAC(addresses, mac string) bool {
 	return b != nil && err == nil && b.host(etherValue(hw)) != nil
 }
 
-// addHost adds a MAC address and its prefixes. For invalid words it returns the
-// expected form.
+// addHost parses a MAC address and the prefixes after it, and adds them to the binding. For invalid
+// words it returns a description of the valid ones.
 func (b *Binding) addHost(words []string) (expected string) {
 	const form = "a unicast MAC address, then IP addresses or prefixes, as in 02:00:00:00:00:01 10.0.0.1 fd00::/64"
 	if len(words) == 0 {
@@ -199,11 +199,11 @@ const (
 // ipv4Any has 0.0.0.0, the source address of hosts that do not have an address yet.
 var ipv4Any = []netip.Prefix{netip.PrefixFrom(netip.IPv4Unspecified(), 32)}
 
-// admit reports whether the port on which the frame arrived accepts it: the port is not Off, and its
-// Binding allows the sender's addresses. admit also emits the token buckets of the port's Policing.
-// It checks only the first flow look-up of a frame, because NAT may change the addresses before the
-// second. If a port of the switch needs these checks (Env.Bound), every megaflow matches a single
-// input port.
+// admit reports whether the port on which the frame arrived accepts it. It does if it is not Off, and if
+// its Binding allows the sender's addresses. If so, admit also emits the actions for the rate limits in
+// the port's Policing. It checks only the first flow look-up of a frame, because NAT may change the
+// addresses before the second. If any port of the switch needs these checks (Env.Bound), every megaflow
+// matches a single input port.
 func (x *xlate) admit() bool {
 	if x.flow.Key().Recirc() != 0 || !x.env.Bound() {
 		return true

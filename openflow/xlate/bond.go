@@ -8,9 +8,8 @@ import (
 	"weft/packet"
 )
 
-// A bond is a port of several members, which are ports of their own: a flow can match a member
-// as in_port and send to it. The action normal, floods, mirrors and outputs to the bond take
-// the members as one port.
+// A bond consists of several member ports. A flow can match a member as in_port and send to it. For the
+// action normal, for floods, mirrors and outputs to the bond, all members together are one port.
 
 // BondBuckets is the number of hash buckets of a bond. Each bucket belongs to one member.
 const BondBuckets = 256
@@ -28,12 +27,13 @@ const (
 // Bond is the state of a PortBond. It is immutable.
 type Bond struct {
 	Spread BondSpread
-	// Aggregated is true if LACP decides which members the bond uses. The switch at the other end
-	// then sends each frame on one member, so the bond takes all frames of the members in use.
+	// Aggregated is true if LACP decides which members the bond uses. The switch at the other end then
+	// sends each frame on only one member. So the bond accepts the frames that arrive on any member in use.
 	Aggregated bool
-	// Active is the data path's port number of one member, or 0 if no member is enabled. With
-	// SpreadNone, the bond sends all frames on this member. Without LACP (Aggregated), the bond
-	// accepts frames to group addresses only there, and with SpreadNone all frames only there.
+	// Active is the number in the data path of one member, or 0 if no member is enabled. It is the only
+	// member on which the bond accepts frames to group addresses, unless Aggregated is set. With
+	// SpreadNone, it is also the only member on which the bond sends, and, unless Aggregated is set, the
+	// only one on which it accepts any frame.
 	Active  uint32
 	Buckets [BondBuckets]uint32 // by hash: the data path's port number of a member; 0: none
 }
@@ -81,8 +81,8 @@ func (x *xlate) sendToBond(port *PortInfo) {
 	x.sendTo(&member)
 }
 
-// isLACP reports whether the frame is an LACP frame from a member of a bond with LACP. Control
-// receives these frames itself.
+// isLACP reports whether the frame is an LACP frame from a member of a bond with LACP. The control
+// process itself receives these frames, so the datapath drops them.
 func (x *xlate) isLACP(port *PortInfo) bool {
 	return port.LACP && x.read(openflow.WholeField(openflow.FEthType))[1] == slowProtocols &&
 		x.read(openflow.WholeField(openflow.FEthDst))[1] == slowGroup
@@ -101,11 +101,13 @@ func (x *xlate) bondHash() uint64 {
 }
 
 // admitToBond reports whether a bond accepts a frame that arrived on a member, like
-// bond_check_admissibility of Open vSwitch. Other switches flood the bond's own frames back to its
-// other members, so the bond must drop these. Without LACP, it accepts frames to group addresses only
-// on the active member. Unless its Spread is SpreadNone, it then also drops a frame whose source
-// address is known behind another port, except for an ARP message with which the address announces
-// its move.
+// bond_check_admissibility of Open vSwitch. Other switches flood the bond's own frames back to its other
+// members, so the bond must drop these.
+//
+// With LACP, the bond accepts all frames on a member in use. Without LACP, it accepts frames to group
+// addresses only on the active member. Unless its Spread is SpreadNone, it then also drops a frame whose
+// source address is known behind another port. An ARP message to a group address is the exception,
+// because a host that has moved announces itself with one.
 func (x *xlate) admitToBond(bond, member *PortInfo, segment fdb.Segment, vlan uint16) bool {
 	takes := true
 	if bond.Members.Aggregated {

@@ -117,9 +117,9 @@ func (x *xlate) cross(port *PortInfo) {
 	x.depth--
 }
 
-// inPeer runs the frame through the tables of the bridge to which it has crossed. If a pop has
-// revealed headers that the key does not have, inPeer leaves this to a second look-up in the
-// datapath.
+// inPeer runs the frame through the tables of the bridge to which it has crossed. An earlier pop may
+// have revealed headers that the key does not have. Then inPeer emits a second look-up in the datapath
+// instead. The translation of that look-up runs the frame through the tables.
 func (x *xlate) inPeer() {
 	x.mirrorArrival()
 	if x.opaque {

@@ -2,8 +2,9 @@
 
 package xlate
 
-// continues reports whether a frame that matches no flow of table 0 continues in CentralTable, which
-// has the flows of weft-central. This is so if weft-central has declared the frame's input port.
+// continues reports whether a frame that matches no flow of table 0 continues in CentralTable. This
+// table has the flows of weft-central, the central controller, for the ports that weft-central has
+// declared.
 func (x *xlate) continues() bool {
 	if !x.env.Central() {
 		return false

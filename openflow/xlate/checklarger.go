@@ -10,13 +10,13 @@ import (
 	"weft/openflow"
 )
 
-// The action check_pkt_larger(BYTES)->FIELD[BIT] (ovs-actions(7)). A key has no length, so
-// one megaflow matches frames of any length. The data path compares the length and looks the
-// frame up again. Two translations execute the actions behind check_pkt_larger: one with
-// the bit set, one with the bit clear.
+// The action check_pkt_larger(BYTES)->FIELD[BIT] (ovs-actions(7)). A key has no length, so one megaflow
+// matches frames of any length. The data path compares the length and looks the frame up again. Two
+// translations execute the actions that follow check_pkt_larger: one with the bit set, one with the bit
+// clear.
 
-// checkLarger executes check_pkt_larger. restActions has the actions behind it in the same list.
-// As in Open vSwitch, the actions of outer lists do not see the bit.
+// checkLarger executes check_pkt_larger. restActions has the actions that follow it in the same list. As
+// in Open vSwitch, the actions of outer lists do not see the bit.
 func (x *xlate) checkLarger(a *openflow.Action, restActions []openflow.Action) {
 	if len(restActions) == 0 {
 		return

@@ -9,16 +9,17 @@ import (
 	"weft/packet"
 )
 
-// This file applies the filter rules of groups (policy.go), which are sets of ports, in the action
-// normal of a declared network. A frame from a port with groups is tracked in the zone of this port
-// and looked up again. The second translation checks the rules, commits a new connection, and
-// executes normal. A frame to a port with groups is tracked in the zone of that port, and a further
-// translation delivers it. Frames between ports without groups skip all of this.
+// This file applies filter rules in the action normal, in networks that weft-central has declared.
+// weft-central puts ports into groups, and a group has rules (policy.go). A frame from a port with
+// groups is tracked in the connection tracking zone of this port and looked up again. The second
+// translation checks the rules, commits a new connection, and executes normal. A frame to a port with
+// groups is tracked in the zone of that port, and a further translation delivers it. Frames between
+// ports without groups skip all of this.
 //
-// Frames to multicast and broadcast addresses have no connections, so the rules are compared with
-// each frame itself.
+// Frames to multicast and broadcast addresses have no connections, so the rules are compared with each
+// frame itself.
 
-// check is the point at which the action normal continues after a frame was tracked.
+// check says where the action normal continues after a frame was tracked.
 type check uint8
 
 const (
@@ -29,7 +30,7 @@ const (
 	checkDelivered
 )
 
-// kindOfFrame is how the rules treat a frame.
+// kindOfFrame says how the rules treat a frame.
 type kindOfFrame uint8
 
 const (
@@ -66,8 +67,9 @@ func (x *xlate) kindOfFrame() kindOfFrame {
 	return filteredFrame
 }
 
-// maySend reports whether normal may forward a frame of the port now. If it returns false, the rules
-// refuse the frame, or a later translation forwards it after tracking.
+// maySend reports whether normal may forward a frame of the port now. It returns false if the rules
+// refuse the frame. It also returns false if the datapath must track the frame first. A later
+// translation then decides.
 func (x *xlate) maySend(network *fdb.Network, from *PortInfo) bool {
 	if network == nil || from.Policy == nil || x.check == checkSent {
 		return true
@@ -87,8 +89,9 @@ func (x *xlate) maySend(network *fdb.Network, from *PortInfo) bool {
 	return false
 }
 
-// deliver sends the frame to a port of a declared network if the rules of the port's groups allow it.
-// A unicast IP frame to a port with groups is tracked first, and a later translation decides.
+// deliver sends the frame to a port of a network that weft-central has declared, if the rules of the
+// port's groups allow it. A unicast IP frame to a port with groups is tracked first, and a later
+// translation decides.
 func (x *xlate) deliver(to *PortInfo) {
 	if to.Policy == nil {
 		x.sendTo(to)
@@ -117,8 +120,8 @@ func (x *xlate) toGroupAddress() bool {
 	return x.read(openflow.Subfield{Field: openflow.FEthDst, Offset: bit, Bits: 1})[1] != 0
 }
 
-// track makes the datapath track the frame in the zone of the port and look it up again. The
-// translation of this second look-up begins with resumeCheck.
+// track makes the datapath track the frame in the connection tracking zone of the port and look it up
+// again. The translation of this second look-up begins with resumeCheck.
 func (x *xlate) track(port *PortInfo, c check) {
 	x.commit()
 	x.emitTrack(port, 0)
@@ -193,8 +196,8 @@ func (x *xlate) admitConnection(port *PortInfo, sent bool) bool {
 	return true
 }
 
-// frameSubject returns the fields of the frame itself for a check of the rules. It is for frames that
-// have no connection.
+// frameSubject returns a subject for the rules with the fields of the frame itself. It is for frames
+// that have no connection.
 func (x *xlate) frameSubject(port *PortInfo, sent bool) *subject {
 	s := &subject{x: x, began: sent, protocol: openflow.FIPProto, port: openflow.FTCPDst, icmpType: openflow.FICMPType, peer: x.peerOf(sent)}
 	v6 := x.read(openflow.WholeField(openflow.FEthType))[1] == packet.EtherTypeIPv6
@@ -212,8 +215,8 @@ func (x *xlate) frameSubject(port *PortInfo, sent bool) *subject {
 	return s
 }
 
-// allows reports whether the rules of a port allow the subject. It adds the answer to the trace, and
-// notes the drop of a refused frame.
+// allows reports whether the rules of a port allow the packet that s describes. It adds the result to
+// the trace, and records the drop reason of a refused frame.
 func (x *xlate) allows(port *PortInfo, s *subject) bool {
 	rule, open := s.allowed(port.Policy)
 	switch {
@@ -234,8 +237,9 @@ func (x *xlate) refuseFrame(port *PortInfo, reason string) {
 	x.note("refused by the groups of port " + port.Name + ": " + reason)
 }
 
-// askForPeer asks weft-central for the address of the other end if the switch does not know it and a
-// rule with a group would have decided.
+// askForPeer handles a frame that the rules have refused because the switch does not know the address of
+// the other end. It makes the control process ask weft-central for this address, which may be in a group
+// that a rule allows.
 func (x *xlate) askForPeer(s *subject) {
 	if !s.unknown.Valid() {
 		return
@@ -246,9 +250,10 @@ func (x *xlate) askForPeer(s *subject) {
 	}
 }
 
-// peerOf returns a function for the groups of the other end of a frame. sent is true if the port whose
-// rules decide has sent the frame. A local sender's groups are those of its port, whatever address the
-// frame has. Other ends are known by their MAC address.
+// peerOf returns a function that finds the groups of the other end of a frame. sent is true if the frame
+// is from the port whose rules decide. The other end is then found by its MAC address. For a frame to
+// this port, a sender on this switch has the groups of its input port, whatever address it uses. A
+// sender on another host is found by its MAC address.
 func (x *xlate) peerOf(sent bool) func() (*fdb.Groups, fdb.Question) {
 	return func() (*fdb.Groups, fdb.Question) {
 		from, ok := x.arrivedOn()

@@ -49,8 +49,8 @@ var setOps = []struct {
 	{openflow.FARPSha, flowtable.OpSetARPSha, openflow.NeedARP}, {openflow.FARPTha, flowtable.OpSetARPTha, openflow.NeedARP},
 }
 
-// commit emits the datapath actions that change the frame from x.base to x.flow. A
-// field that was set but never read adds no bits to the megaflow's mask.
+// commit emits the datapath actions that make the changes of the OpenFlow actions since the last commit:
+// from x.base to x.flow. A field that was set but never read adds no bits to the megaflow's mask.
 func (x *xlate) commit() {
 	if !x.dirty {
 		return
@@ -89,8 +89,9 @@ func (x *xlate) commitField(id openflow.FieldID, op flowtable.Op, prerequisite o
 	x.emit(flowtable.Action{Op: flowtable.OpData, U64: v[1]})
 }
 
-// differs reports whether the frame states base and flow may differ in the bits of mask in a word. If
-// it must compare bits of the arriving frame, the megaflow matches them.
+// differs reports whether the OpenFlow actions may have changed bits of mask in a word since the last
+// commit. It compares x.flow with x.base. If it must compare bits of the arriving frame, the megaflow
+// matches them.
 func (x *xlate) differs(word int, mask uint64) bool {
 	mask &^= x.keep[word] & x.baseKeep[word]
 	if mask == 0 {
@@ -105,8 +106,8 @@ func (x *xlate) differs(word int, mask uint64) bool {
 	return (x.flow[word]^x.base[word])&mask != 0
 }
 
-// follow notes that emitted actions have set the bits of mask: it copies them from the frame state
-// flow to the frame state base.
+// follow records that emitted actions have set the bits of mask in a word: it copies these bits from
+// x.flow to x.base.
 func (x *xlate) follow(word int, mask uint64) {
 	x.base[word] = x.base[word]&^mask | x.flow[word]&mask
 	x.baseKeep[word] = x.baseKeep[word]&^mask | x.keep[word]&mask
@@ -154,8 +155,7 @@ func (x *xlate) output(number uint32) {
 	}
 }
 
-// send emits the pending changes of the frame, and an output to the bridge's port with this OpenFlow
-// number.
+// send sends the frame to the bridge's port with this OpenFlow number.
 func (x *xlate) send(number uint32) {
 	port, ok := x.env.Port(number)
 	if !ok || port.Kind == PortUplink {

@@ -7,7 +7,7 @@ import (
 	"weft/openflow"
 )
 
-// controller sends the current frame to controllers and to the captures of the port
+// controller sends the current frame to OpenFlow controllers, and to observers that capture the port
 // CONTROLLER.
 func (x *xlate) controller(c *openflow.Controller) {
 	if !x.sendable() {

@@ -17,8 +17,8 @@ import (
 // that sent it, registers, metadata, tunnel and connection fields. A frame on its way from a worker
 // to the controller carries only the number of its note, and its key if it is tracked.
 type ControllerNote struct {
-	// CameIn is the number in the data path of the port on which the frame arrived. The note counts against
-	// the quota of this port.
+	// CameIn is the number in the data path of the port on which the frame arrived. The number of notes for
+	// frames of this port is limited.
 	CameIn uint32
 	Bridge uint8
 	// InPort is the patch port through which the frame came to the bridge; 0: it arrived on a port of

@@ -8,12 +8,12 @@ import (
 	"weft/openflow/fdb"
 )
 
-// maxAddressRefs is the largest number of addresses that a translation notes. A translation
-// that uses more addresses counts as dependent on every address.
+// maxAddressRefs is the largest number of addresses that a translation records in Translation.Addresses.
+// A translation that uses more addresses counts as dependent on every address.
 const maxAddressRefs = 8
 
-// depends notes that the translation depends on an address. Control translates the megaflow again
-// when the address changes.
+// depends records that the translation depends on an address. When the address changes, the control
+// process translates the megaflow again.
 func (x *xlate) depends(ref fdb.Ref) {
 	switch {
 	case slices.Contains(x.addresses, ref) || len(x.addresses) == 1 && x.addresses[0] == fdb.AnyRef:

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package xlate translates: it runs a frame's key through the tables of a bridge and makes
-// one megaflow of the result. It runs in the control process and may allocate. Package
-// ofproto has the tables, package openflow the flows and their actions, package fdb the
-// addresses that the action normal uses.
+// Package xlate translates OpenFlow tables into megaflows: it runs a frame's key through the tables of a
+// bridge and makes one megaflow of the result. It runs in the control process and may allocate. Package
+// ofproto has the tables, package openflow the flows and their actions, package fdb the addresses that
+// the action normal uses.
 //
-// A Translation is right for all keys that agree with the frame's key on the bits of its
-// Mask. So the translation reads the frame only through methods that note the bits they read
-// (visit.go). The slow twin, in the tests, is an interpreter of the tables without megaflows.
+// A Translation is right for all keys that agree with the frame's key on the bits of its Mask. So the
+// translation reads the frame only through methods that add the bits they read to the mask (visit.go).
+// The tests compare it with a slow interpreter of the tables that has no megaflows.
 //
 // The way of a frame:
 //
@@ -25,20 +25,19 @@
 //
 //	normal.go, vlan.go, tags.go           learns, forwards and floods within VLANs
 //	vlanlimit.go                          hides what is behind the outer tag
-//	network.go, ask.go                    in a declared network of weft-central
+//	network.go, ask.go                    in a network that weft-central has declared
 //	checks.go, policy.go                  rules of weft-central's groups
 //	answer.go, overlay.go                 answers ARP and ND; replicates to remotes
 //	request.go                            takes guests' requests that the host itself answers
 //	centraltable.go                       continues in the table of weft-central's flows
 //
-// Options of Geneve: tlv.go has the fields tun_metadata, optiontable.go the sets of options
-// that frames have brought.
+// Options of Geneve: tlv.go has the fields tun_metadata, optiontable.go the sets of options that frames
+// have brought.
 //
 // The other actions: actionset.go, checklarger.go, controller.go, controllernote.go, encap.go, nsh.go,
-// fintimeout.go, group.go, learn.go, links.go, meter.go, packetout.go, resubmit.go, shim.go,
-// stack.go, truncate.go. Their texts and their wire formats are in files of the same names in
-// package openflow.
+// fintimeout.go, group.go, learn.go, links.go, meter.go, packetout.go, resubmit.go, shim.go, stack.go,
+// truncate.go. Their texts and their wire formats are in files of the same names in package openflow.
 //
-// Translations of one bridge or of several may run concurrently. Package ofproto says which
-// methods of Tables need exclusive access.
+// Translations of one bridge or of several may run concurrently. Package ofproto says which methods of
+// Tables need exclusive access.
 package xlate

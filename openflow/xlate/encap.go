@@ -39,8 +39,8 @@ func (x *xlate) pushMPLSAndEthernet(etherType uint16) {
 	x.bare = true
 }
 
-// newEthernet gives the frame a new Ethernet header without tags and with addresses of 0. It does so
-// in both frame states, x.flow and x.base.
+// newEthernet records that the frame has a new Ethernet header without tags and with addresses of 0. It
+// changes x.flow and x.base, because the datapath adds this header, too.
 func (x *xlate) newEthernet() {
 	x.hideTags()
 	for _, word := range []int{flowtable.WEthDst, flowtable.WEthSrc} {
@@ -80,8 +80,8 @@ func (x *xlate) decapsulate(next uint32) {
 	}
 }
 
-// sendable reports whether the frame has an Ethernet header. A packet without one cannot be sent, and
-// its drop is noted.
+// sendable reports whether the frame has an Ethernet header. A packet without one cannot be sent;
+// sendable then records the drop reason.
 func (x *xlate) sendable() bool {
 	if x.bare {
 		x.noteDrop(packet.DropPacketType)

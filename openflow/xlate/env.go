@@ -48,7 +48,7 @@ const (
 	EncapGRE                 // GRE and ERSPAN, whose key of 32 bits replaces the VNI; without further tunnel fields
 )
 
-// PortInfo is the configuration of a port, as far as translations need it.
+// PortInfo is the part of a port's configuration that translations need.
 type PortInfo struct {
 	No uint32 // OpenFlow port number, in the port's bridge
 	// Datapath is the port's number in the data path; 0: it is equal to the field No,
@@ -90,18 +90,17 @@ type PortInfo struct {
 	// Policy has the filter rules of the weft-central groups of a PortNormal; nil: the port is in no
 	// group, and its frames are not filtered.
 	Policy *Policy
-	// Central is true for ports that weft-central has declared, and for the tunnel of
-	// its networks. Frames of the port that match no flow of table 0 continue in
-	// CentralTable. normal and flood send only frames of the port's own network to
-	// the port.
+	// Central is true for ports that weft-central, the central controller, has declared, and for the tunnel
+	// of its networks. Frames of the port that match no flow of table 0 continue in CentralTable. normal
+	// and flood send only frames of the port's own network to the port.
 	Central bool
 	// Bond is the PortBond to which the port belongs as a member, by its number in the data path;
 	// 0: none.
 	Bond uint32
 	// Standby is true for a member that the bond does not use now.
 	Standby bool
-	// LACP is true for a member of a bond with LACP. Control receives the LACP frames itself, so no
-	// flow sees them.
+	// LACP is true for a member of a bond with LACP. The control process itself receives the LACP frames,
+	// so no flow sees them.
 	LACP bool
 	// Members is the state of a PortBond, which selects a member for each frame.
 	Members *Bond
@@ -140,9 +139,8 @@ func (p *PortInfo) At() uint32 {
 	return p.No
 }
 
-// Env gives translations in one bridge access to the rest of the switch: ports, tunnels
-// and addresses. Control implements Env. Concurrent translations call its methods
-// concurrently.
+// Env gives translations in one bridge access to the rest of the switch: ports, tunnels and addresses.
+// The control process implements it. Concurrent translations call its methods concurrently.
 type Env interface {
 	// Port returns the bridge's port with this OpenFlow number.
 	Port(number uint32) (PortInfo, bool)
@@ -164,7 +162,7 @@ type Env interface {
 	// addresses, or the drop reason. If local is invalid, Tunnel chooses the source
 	// address.
 	Tunnel(number uint32, vni uint32, local, remote netip.Addr) (template uint32, drop packet.DropReason)
-	// Locate returns the port behind which normal has learned a MAC address, by the port's number in
+	// Locate returns the port behind which normal has learned a MAC address. "port" is the port's number in
 	// the data path. vlan is 0 to 4095, mac has 48 bits.
 	Locate(s fdb.Segment, vlan uint16, mac uint64) (port uint32, ok bool)
 	// Announced reports whether the MAC address has sent a broadcast or multicast frame
@@ -180,7 +178,8 @@ type Env interface {
 	Networks
 }
 
-// Networks gives translations access to the networks that weft-central has declared.
+// Networks gives translations access to the networks that the central controller, weft-central, has
+// declared.
 type Networks interface {
 	// Central reports whether weft-central has declared at least one port
 	// (PortInfo.Central).

@@ -10,8 +10,8 @@ import (
 // TCP flags that end a connection (RFC 9293 section 3.1).
 var finFlag, rstFlag = openflow.Subfield{Field: openflow.FTCPFlags, Offset: 0, Bits: 1}, openflow.Subfield{Field: openflow.FTCPFlags, Offset: 2, Bits: 1}
 
-// finTimeout adds the current flow to x.finished if the frame is a TCP FIN or RST. The
-// megaflow matches both flags.
+// finTimeout adds the current flow to x.finished if the frame is a TCP FIN or RST. Each such frame then
+// reduces the flow's timeouts. The megaflow matches both TCP flags.
 func (x *xlate) finTimeout(a *openflow.Action) {
 	if x.rule == nil || !x.hasField(openflow.FTCPFlags) {
 		return

@@ -12,8 +12,8 @@ import (
 // that would learn more ends with drop reason DropLoop.
 const maxLearned = 64
 
-// learnFlow makes the flow of a learn action from the frame's present fields. Control adds the flow
-// to the tables after the translation.
+// learnFlow makes the flow of a learn action from the fields of the frame as they are now. The control
+// process adds the flow to the tables after the translation.
 func (x *xlate) learnFlow(spec *openflow.LearnSpec) {
 	m := openflow.FlowMod{Command: openflow.ModifyStrict, Bridge: x.p.Bridge(), Table: spec.Table, Priority: spec.Priority, NewCookie: spec.Cookie, ModifyCookie: true,
 		IdleTimeout: spec.IdleTimeout, HardTimeout: spec.HardTimeout, Flags: spec.Flags, Learner: x.cameIn, LearnLimit: spec.Limit}
@@ -62,9 +62,8 @@ func (x *xlate) learnFlow(spec *openflow.LearnSpec) {
 	x.learned = append(x.learned, m)
 }
 
-// learnsOutput reports whether a learned flow gets an output to the port with this
-// number. Like Open vSwitch, output:FIELD ignores the number of the port normal and
-// invalid port numbers.
+// learnsOutput reports whether the learned flow may have an output to the port with this number, which a
+// field of the frame contains. As in Open vSwitch, it must not be the port normal or an invalid number.
 func learnsOutput(number uint64) bool {
 	switch number {
 	case uint64(openflow.PortInPort), uint64(openflow.PortFlood), uint64(openflow.PortAll), uint64(openflow.PortLocal):

@@ -8,8 +8,8 @@ import (
 	"weft/packet"
 )
 
-// meter executes the action meter: it emits an OpMeter for each band of the meter. It does not emit
-// pending changes of the frame first.
+// meter executes the action meter: it emits an OpMeter for each band of the meter. It does not emit the
+// frame's changes by earlier actions first.
 func (x *xlate) meter(id uint32) {
 	m := x.p.Meter(id)
 	if m == nil {

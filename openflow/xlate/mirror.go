@@ -8,8 +8,8 @@ import (
 )
 
 // Mirrors send copies of a bridge's frames to a port, or into a VLAN, as in ovs-vswitchd.conf.db(5),
-// table Mirror. A mirror examines a frame where it enters the bridge and at each of its outputs. If
-// several mirrors have the same output, only the first one that selects the frame sends a copy there.
+// table Mirror. A mirror sees a frame where it enters the bridge and at each of its outputs. If several
+// mirrors have the same output, only the first one that selects the frame sends a copy there.
 
 // MaxMirrors is the largest number of mirrors of a bridge, as in Open vSwitch. Translations ignore
 // further mirrors.
@@ -37,7 +37,7 @@ func (m *Mirror) sameOutput(o *Mirror) bool {
 	return m.Output == o.Output && (m.Output != 0 || m.OutputVLAN == o.OutputVLAN)
 }
 
-// mirrorArrival executes the mirrors that select the frame where it enters the bridge.
+// mirrorArrival sends the copies for the mirrors that select the frame where it enters the bridge.
 func (x *xlate) mirrorArrival() {
 	if len(x.env.Mirrors()) == 0 {
 		return
@@ -47,8 +47,8 @@ func (x *xlate) mirrorArrival() {
 	}
 }
 
-// mirror executes the mirrors that select the frame. If sent is true, the frame is sent to port;
-// otherwise it has arrived on port. The copies of mirrors are not mirrored again.
+// mirror sends the copies for the mirrors that select the frame. If sent is true, the frame is sent to
+// "port"; otherwise it has arrived on "port". The copies are not mirrored again.
 func (x *xlate) mirror(port *PortInfo, sent bool) {
 	mirrors := x.env.Mirrors()
 	if x.copying || len(mirrors) == 0 {

@@ -7,9 +7,10 @@ import (
 	"weft/packet"
 )
 
-// This file has the action normal in declared networks. A declared network is a VNI for which weft-central
-// says where each address is. It has the ports of its VNI on this switch and, behind weft-central's tunnel,
-// the other hosts. It has neither ports without a VNI nor the operator's tunnels.
+// This file has the action normal in networks that the central controller, weft-central, has declared.
+// Such a network is a VNI for which weft-central says where each address is. It has the ports of its VNI
+// on this switch and, behind weft-central's tunnel, the other hosts. Ports without a VNI and tunnels
+// that users have configured do not belong to it.
 
 // network returns the settings of the network that weft-central has declared for segment s. It returns nil
 // if weft-central has declared none, or if s has no VNI.
@@ -20,8 +21,8 @@ func (x *xlate) network(s fdb.Segment) *fdb.Network {
 	return x.env.Network(s)
 }
 
-// reaches reports whether normal, flood and all may send a frame of segment s to the
-// port. network is the segment's declared network, or nil.
+// reaches reports whether normal, flood and all may send a frame of segment s to the port. network has
+// the settings of the network that weft-central has declared for s; nil: it has declared none.
 func (p *PortInfo) reaches(s fdb.Segment, network *fdb.Network) bool {
 	if network != nil {
 		return p.Kind == PortNormal && p.InVNI && fdb.SegmentOf(p.VNI) == s
@@ -32,8 +33,9 @@ func (p *PortInfo) reaches(s fdb.Segment, network *fdb.Network) bool {
 func (p *PortInfo) isCentralTunnel() bool { return p.Central && p.Kind == PortTunnel }
 
 // declaredSource reports whether weft-central has declared that the source address src is behind the
-// frame's input port. The action normal then does not learn src. For frames from the tunnel, declaredSource
-// does not check which host src is behind, so that frames of different hosts share megaflows.
+// frame's input port. The action normal then does not learn src. If src is on another host,
+// declaredSource only checks that the frame is from the tunnel to the other hosts. So frames of
+// different hosts share megaflows.
 func (x *xlate) declaredSource(inPort *PortInfo, s fdb.Segment, src uint64) bool {
 	x.depends(fdb.RefOfMAC(src))
 	place, ok := x.env.Place(s, src)
@@ -46,9 +48,9 @@ func (x *xlate) declaredSource(inPort *PortInfo, s fdb.Segment, src uint64) bool
 	return place.Port == inPort.At()
 }
 
-// sendToPlace sends to the declared location of an address. A frame from the tunnel
-// never returns to it, because two hosts that disagree would send it to each other
-// forever.
+// sendToPlace sends the frame to the location that weft-central has declared for its destination. A
+// frame from the tunnel never returns to the tunnel. Otherwise two hosts whose declarations differ would
+// send it to each other forever.
 func (x *xlate) sendToPlace(inPort uint32, s fdb.Segment, f *vlanFrame, place *fdb.Place) {
 	x.usedPorts = true
 	var port PortInfo
@@ -81,7 +83,7 @@ func (x *xlate) sendToPlace(inPort uint32, s fdb.Segment, f *vlanFrame, place *f
 	}
 }
 
-// toMembers sends a copy of the frame to each other host of the declared network.
+// toMembers sends a copy of the frame to each other host of a network that weft-central has declared.
 func (x *xlate) toMembers(s fdb.Segment, network *fdb.Network, f *vlanFrame) {
 	port, ok := x.env.CentralTunnel()
 	if !ok {

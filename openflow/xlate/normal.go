@@ -122,7 +122,7 @@ func (x *xlate) normal() {
 	}
 	var l fdb.Learn
 	if !from.NoLearning && !(network != nil && x.declaredSource(&from, segment, src)) {
-		// if src moves, this megaflow is translated again, and control learns the move
+		// if src moves, this megaflow is translated again, and the control process learns the new location
 		// from the next frame
 		x.depends(fdb.RefOfMAC(src))
 		l = fdb.Learn{Valid: true, Segment: segment, VLAN: f.vid, Port: from.At(), MAC: src,
@@ -151,8 +151,8 @@ func (x *xlate) forwardsBPDUs() bool {
 	return ok && forwarder.ForwardsBPDUs()
 }
 
-// teach notes an address, which control learns after the translation. If normal runs several times in
-// a bridge, the last address counts.
+// teach records an address that the control process learns after the translation. If normal runs several
+// times in a bridge, it learns only the last one.
 func (x *xlate) teach(l *fdb.Learn) {
 	if !l.Valid {
 		return

@@ -19,8 +19,8 @@ type tunnelOptions interface {
 }
 
 // MaxOptions is the largest number of different lists of Geneve options in an OptionTable. A sender
-// could invent a new list for every frame, so each port has a quota (see share.Ports). When a port's
-// quota is used up, its frames with further options are dropped (Translation.Refused).
+// could invent a new list for every frame, so each port has a quota (see share.Ports). When the quota is
+// used up, frames of the port with yet another list are dropped (Translation.Refused).
 const MaxOptions = 1 << 16
 
 // OptionTable has the raw Geneve options of megaflows by their hash, because the key of a megaflow
@@ -36,8 +36,8 @@ type optionsEntry struct {
 	raw  []byte
 	port uint32 // port whose quota the options count against
 	used bool   // used since the last Collect
-	// shared is true after a second Put. Forget then keeps the options, because another
-	// miss may be in translation and need them.
+	// shared is true if the method Put has stored the same options more than once. The method Forget then
+	// keeps them, because the translation of another frame may need them.
 	shared bool
 }
 
@@ -77,8 +77,8 @@ func (t *OptionTable) Options(hash uint64) ([]byte, bool) {
 	return e.raw, true
 }
 
-// Forget removes options that the translation after their Put did not need. It keeps options that
-// were put several times; Collect removes these later.
+// Forget removes options again, if the translation of the frame for which Put has stored them did not
+// need them. It keeps options that were put several times; Collect removes these later.
 func (t *OptionTable) Forget(hash uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -10,11 +10,12 @@ import (
 	"weft/openflow/fdb"
 )
 
-// A tunnel port with a list of remotes is an overlay without control plane (RFC 7348
-// section 4) and without multicast. Broadcasts go to each remote. The switch learns
-// behind which remote an address is.
+// A tunnel port with a list of remotes is an overlay without control plane (RFC 7348 section 4) and
+// without multicast. Broadcasts go to each remote. The switch learns for each address which remote it is
+// behind.
 
-// replicate sends a copy of the frame to every remote of the port that is not lost.
+// replicate sends a copy of the frame to every remote of the port, except those whose BFD session has
+// failed.
 func (x *xlate) replicate(port *PortInfo) {
 	x.usedPorts = true // control translates the megaflow again when a remote is lost or returns
 	for _, remote := range port.Remotes {

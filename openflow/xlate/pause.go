@@ -13,14 +13,14 @@ import (
 	"weft/packet"
 )
 
-// The action controller(pause) (ovs-actions(7)) sends the frame to the controller and ends the clone,
-// bucket or bridge around the action. The message has a continuation: everything that the rest of the
-// translation needs, except the fields that the message shows and that the controller may change. The
-// controller sends the continuation back with NXT_RESUME.
+// The action controller(pause) (ovs-actions(7)) sends the frame to the controller. It ends the innermost
+// clone, bucket or bridge that contains the action. The message has a continuation, with which the
+// controller lets the translation continue later (NXT_RESUME). The continuation has the state of the
+// translation, except the fields that the message shows and that the controller may change.
 
-// maxContinuation is the largest size of a continuation in bytes. A longer one ends the translation
-// as DropLoop. Notes hold continuations, so this limit also limits the memory that a sender can
-// occupy (MaxNotes).
+// maxContinuation is the largest size of a continuation in bytes. A longer one ends the translation with
+// drop reason DropLoop. Each ControllerNote may have a continuation, so this limit and MaxNotes together
+// limit the memory that a sender can occupy.
 const maxContinuation = 4 << 10
 
 // continuation is the content of a continuation. It is encoded as JSON.
@@ -50,8 +50,8 @@ type pausing struct {
 	rest       []continuationList
 }
 
-// pause executes controller(pause). Each list around the action then stops, and leaveList records its
-// remaining actions.
+// pause executes controller(pause). The action lists in which it is nested then stop, and leaveList
+// records their remaining actions.
 func (x *xlate) pause(c *openflow.Controller) {
 	x.paused = &pausing{controller: c, rule: x.rule, table: x.table}
 	x.note("pauses: NXT_RESUME executes the rest")

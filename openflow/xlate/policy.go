@@ -10,14 +10,13 @@ import (
 	"weft/openflow/fdb"
 )
 
-// This file has the rules of weft-central's groups and their decision about one frame.
-// checks.go calls it where the action normal takes a frame from a port and delivers it to one.
+// This file has the rules of weft-central's groups, and decides about one frame. checks.go calls it for
+// the port that sends the frame and for each port that gets it.
 //
-// The rules allow connections. A frame of a connection is allowed if the rules allow the
-// connection's first packet, which the original tuple of the connection shows (ct_nw_src and
-// so on). Each translation decides anew, for established connections, too. A rule that is taken
-// away therefore ends the connections that it alone allowed, once the megaflows are
-// translated again (docs/decisions/0067-groups.md).
+// The rules allow connections. A frame of a connection is allowed if the rules allow the connection's
+// first packet, which the original tuple of the connection shows (ct_nw_src and so on). Each translation
+// decides again, also for established connections. If a rule is removed, the connections that no other
+// rule allows therefore end, once the megaflows are translated again (docs/decisions/0067-groups.md).
 
 // Policy has the rules of the groups of a port. It is immutable.
 type Policy struct {
@@ -42,7 +41,7 @@ type PolicyRule struct {
 type PortRange struct{ First, Last uint16 }
 
 // policyZones is the lowest connection tracking zone of ports with groups. The zone of a port is
-// policyZones plus its number in the data path, so that an operator's flows can avoid these zones.
+// policyZones plus its number in the data path. Flows that users add must not use these zones.
 const policyZones = 0xf000
 
 func policyZone(port *PortInfo) uint16 { return policyZones + uint16(port.At()) }
@@ -59,8 +58,8 @@ type subject struct {
 	icmpType openflow.FieldID
 	remote   openflow.FieldID // IP address of the other end
 	noPorts  bool             // the frame is a later fragment, which has no ports
-	// peer returns the groups of the port at the other end of the connection. If the switch does not
-	// know the other end's address, the result "unknown" is the question for weft-central about it.
+	// peer returns the groups of the port at the other end of the connection. If the switch does not know
+	// the address of the other end, the result "unknown" is what the control process must ask weft-central.
 	peer func() (groups *fdb.Groups, unknown fdb.Question)
 
 	resolved bool // peer was called; the fields below have its results
@@ -68,8 +67,8 @@ type subject struct {
 	unknown  fdb.Question
 }
 
-// allowed returns the rule of the policy that allows the subject, or nil. The result "open" is true
-// if no rule is necessary.
+// allowed returns the first rule of the policy that allows the packet s, or nil. The result "open" is
+// true if the policy needs no rule for the packet.
 func (s *subject) allowed(p *Policy) (rule *PolicyRule, open bool) {
 	if s.began && !p.FiltersSent {
 		return nil, true
@@ -82,7 +81,7 @@ func (s *subject) allowed(p *Policy) (rule *PolicyRule, open bool) {
 	return nil, false
 }
 
-// matches reports whether the rule allows the subject. It reads as few bits of the frame as possible,
+// matches reports whether the rule allows the packet s. It reads as few bits of the frame as possible,
 // because the megaflow of the translation must match all bits that were read.
 func (s *subject) matches(r *PolicyRule) bool {
 	x := s.x

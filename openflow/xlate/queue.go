@@ -8,9 +8,9 @@ import (
 	"weft/packet"
 )
 
-// Queues of ports, and the actions that choose one (ovs-actions(7), "Queues"). A queue is
-// a token bucket that drops frames beyond its rate. Frames of queues without a bucket
-// belong to queue 0.
+// Queues of ports, and the actions that choose one (ovs-actions(7), "Queues"). A queue is a token bucket
+// that drops frames beyond its rate. A frame for a queue that the output port does not have goes through
+// queue 0.
 
 // TokenBucket is a token bucket of a port, in the datapath.
 type TokenBucket struct {
@@ -36,8 +36,8 @@ const (
 	FirstPortBucket = flowtable.MaxBands
 )
 
-// queueOf returns the port's queue with this id. If the port does not have it, queueOf returns queue
-// 0; nil: the output is not limited.
+// queueOf returns the port's queue with this id. If the port does not have it, queueOf returns queue 0.
+// If that does not exist either, queueOf returns nil, and the output is not limited.
 func (p *PortInfo) queueOf(id uint32) *Queue {
 	var first *Queue
 	for i := range p.Queues {
@@ -51,8 +51,8 @@ func (p *PortInfo) queueOf(id uint32) *Queue {
 	return first
 }
 
-// emitQueue emits the token bucket of the present queue, which limits the output to the port. It
-// emits nothing for a port without queues.
+// emitQueue emits an OpQueue with the token bucket of the queue that the actions have chosen. It limits
+// the output to the port. emitQueue emits nothing for a port without queues.
 func (x *xlate) emitQueue(port *PortInfo) {
 	if len(port.Queues) == 0 {
 		return
@@ -62,8 +62,8 @@ func (x *xlate) emitQueue(port *PortInfo) {
 	}
 }
 
-// enqueue executes the action enqueue: it sends the frame to a port through a queue. Later outputs
-// use the earlier queue again.
+// enqueue executes the action enqueue: it sends the frame to a port through a queue. Later outputs use
+// the queue that was chosen before.
 func (x *xlate) enqueue(a *openflow.Action) {
 	queue := x.queue
 	x.queue = uint32(a.Value[1])
@@ -71,7 +71,8 @@ func (x *xlate) enqueue(a *openflow.Action) {
 	x.queue = queue
 }
 
-// police emits the token buckets that limit the frames from the port (PortInfo.Policing).
+// police emits an OpMeter for each token bucket that limits the frames from the port
+// (PortInfo.Policing).
 func (x *xlate) police(port *PortInfo) {
 	for i := range port.Policing {
 		x.emit(flowtable.Action{Op: flowtable.OpMeter, U32: port.Policing[i].Slot, U64: uint64(packet.DropPoliced)})

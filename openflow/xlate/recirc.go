@@ -21,27 +21,27 @@ type Frozen struct {
 	// frame came to the bridge; 0: it arrived on a port of the bridge.
 	Bridge uint8
 	InPort uint32
-	// Bare is true for a packet without an Ethernet header, see encap.go.
+	// Bare is true for a packet without an Ethernet header, for example after decap (encap.go).
 	Bare bool
 	// Queue is the queue that set_queue has chosen.
 	Queue uint32
-	// Mirrored marks the mirrors whose outputs already have a copy of the frame; bit i stands for
-	// mirror i.
+	// Mirrored is the set of mirrors to whose outputs a copy of the frame was already sent; bit i stands
+	// for mirror i.
 	Mirrored uint32
 	// State has the metadata and the registers.
 	State [openflow.StateWords]uint64
 	// Tunnel has the tunnel fields that actions have set. TunnelSet is the mask of
 	// these fields.
 	Tunnel, TunnelSet [flowtable.TunnelWords]uint64
-	// Stack has the stack of push and pop, at most maxFrozenStack bytes; see thawStack.
+	// Stack has the encoded stack of push and pop, at most maxFrozenStack bytes.
 	Stack string
 	// TLVs has the bits of the fields tun_metadata that actions have set
 	// (xlate.freezeTLVs); "": none.
 	TLVs string
 	// ActionSet is the text of the action set; "": empty.
 	ActionSet string
-	// Check is the part of the action normal with which the translation continues after the frame was
-	// tracked for the groups of a port; checkNone: it continues with Actions or in Table.
+	// Check says how the action normal continues after the frame was tracked, for filter rules of a port;
+	// checkNone: the translation continues with Actions or in Table instead.
 	Check check
 	// To is the port that gets the frame after checkDelivered, by its number in the data path.
 	To uint32
@@ -59,10 +59,9 @@ type Freezer interface {
 	Frozen(id uint32) (f Frozen, ok bool)
 }
 
-// MaxFrozen is the largest number of states in a RecircTable. A sender could create a
-// state with every frame, so each port has a quota (see share.Ports). When a port's
-// quota is used up, a ct action that names a table drops the port's frames
-// (Translation.Refused).
+// MaxFrozen is the largest number of states in a RecircTable. A sender could create a state with every
+// frame, so each port has a quota (see share.Ports). When the quota is used up, a frame of the port that
+// needs another state for its second look-up is dropped (Translation.Refused).
 const MaxFrozen = 1 << 16
 
 // RecircTable implements Freezer. A state's id is its hash, so a restarted control

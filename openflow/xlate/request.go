@@ -8,11 +8,11 @@ import (
 	"weft/packet"
 )
 
-// Requests to the host itself. In a network with services (fdb.Services), the host of a port answers
-// its guest's requests, for example DHCP, so no other guest sees them. Control takes such a frame
-// when it misses, and installs no megaflow. So each request is a miss. Other frames cost nothing
-// more, because serves examines only broadcasts and frames to fdb.ServiceMAC and to the two multicast
-// groups below.
+// Requests to the host itself. In a network with services (fdb.Services), the host of a guest answers
+// the guest's requests, for example DHCP, so no other guest sees them. Such a frame matches no megaflow.
+// The control process answers it and installs no megaflow, so the next request comes to it, too. Other
+// frames cost nothing more, because serves examines only broadcasts and frames to fdb.ServiceMAC and to
+// the two multicast groups below.
 
 const (
 	ethBroadcast = 0xffffffffffff
@@ -24,7 +24,8 @@ const (
 )
 
 // serves handles a frame that is a request to this host, or whose destination is fdb.ServiceMAC. It
-// returns false if normal must forward the frame. dst is the destination MAC address of the frame.
+// returns false for any other frame, which normal must forward. dst is the destination MAC address of
+// the frame.
 func (x *xlate) serves(from *PortInfo, network *fdb.Network, f *vlanFrame, dst uint64) bool {
 	if network == nil || network.Services == nil || from.Kind != PortNormal || !from.Central {
 		return false

@@ -8,15 +8,16 @@ import (
 )
 
 // Exporters send samples of a bridge's frames to collectors, as in ovs-vswitchd.conf.db(5), tables
-// IPFIX, sFlow and Flow_Sample_Collector_Set. A frame is sampled where it enters the bridge, at
-// each of its outputs, or where the action sample says so.
+// IPFIX, sFlow and Flow_Sample_Collector_Set. An exporter samples frames that enter the bridge, frames
+// at each of their outputs, or frames for which the action sample is executed.
 
 // Exporter says which frames of the bridge a PortExporter samples. It is immutable.
 type Exporter struct {
 	// Arriving and Leaving are the probabilities with which frames are sampled when they enter the
 	// bridge or leave it: 0 means no frame, 1<<32 - 1 means every frame.
 	Arriving, Leaving uint32
-	// OfSet is true if the action sample with collector_set_id Set samples frames for the exporter.
+	// OfSet is true if the exporter also samples frames for the action sample, if its collector_set_id is
+	// Set.
 	OfSet bool
 	Set   uint32
 	Snap  uint16 // number of bytes of a frame that the exporter needs
@@ -33,7 +34,7 @@ func (x *xlate) exporters() []PortInfo {
 	return list[:min(len(list), MaxExporters)]
 }
 
-// sampleArrival emits the samples of a frame that enters the bridge.
+// sampleArrival emits an OpSample for each exporter that samples frames that enter the bridge.
 func (x *xlate) sampleArrival() {
 	for i, list := 0, x.exporters(); i < len(list); i++ {
 		if e := list[i].Exporter; e.Arriving != 0 {
@@ -42,8 +43,8 @@ func (x *xlate) sampleArrival() {
 	}
 }
 
-// sampleOutput emits the samples of a frame that leaves the bridge through a port. The caller has
-// emitted all pending changes of the frame.
+// sampleOutput emits an OpSample for each exporter that samples frames that leave the bridge. The frame
+// leaves through "port". The caller has emitted all changes of the frame by earlier actions.
 func (x *xlate) sampleOutput(port *PortInfo) {
 	for i, list := 0, x.exporters(); i < len(list); i++ {
 		if e := list[i].Exporter; e.Leaving != 0 {
@@ -88,9 +89,9 @@ func (x *xlate) observed(v uint32, src openflow.Subfield) uint32 {
 	return uint32(x.read(src)[1])
 }
 
-// emitSample emits an OpSample. At the end of the translation, countOutputs adds the number of
-// outputs. A sample with tunnel fields needs no bits in the mask, because the worker takes them from
-// the frame's key.
+// emitSample emits an OpSample. At the end of the translation, countOutputs writes the number of outputs
+// into it. A sample with tunnel fields needs no bits in the mask, because the worker takes these fields
+// from the frame's key.
 func (x *xlate) emitSample(e *Exporter, probability uint32, tag flowtable.SampleTag) {
 	x.emit(flowtable.Action{Op: flowtable.OpSample, U16: e.Snap, U32: probability, U64: tag.Word()})
 	x.sampled = x.sampled || !x.halted

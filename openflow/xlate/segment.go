@@ -19,9 +19,8 @@ func (x *xlate) segment(port *PortInfo) fdb.Segment {
 	return trunk
 }
 
-// accepts reports whether the actions normal, flood and all may send frames of a
-// segment of the port's bridge to the port. The caller has checked that the segment is no
-// declared network.
+// accepts reports whether the actions normal, flood and all may send frames of segment s of the port's
+// bridge to the port. It is not for networks that weft-central has declared.
 func (p *PortInfo) accepts(s fdb.Segment) bool {
 	if s.Local() == 0 || p.Kind == PortTunnel && p.FlowVNI || p.Kind != PortTunnel && !p.InVNI {
 		return true
@@ -29,8 +28,8 @@ func (p *PortInfo) accepts(s fdb.Segment) bool {
 	return fdb.SegmentOf(p.VNI) == s.Local()
 }
 
-// MayTeach reports whether the MAC table may learn the address in l from a frame of
-// the port.
+// MayTeach reports whether the MAC table may learn the address in l from a frame that arrived on the
+// port.
 func (p *PortInfo) MayTeach(l *fdb.Learn) bool {
 	tunnel := p.Kind == PortTunnel
 	if p.NoLearning || p.Kind == PortUplink || l.Segment.Bridge() != p.Bridge || l.Tunnel != tunnel && !l.IP.IsValid() {
@@ -40,8 +39,8 @@ func (p *PortInfo) MayTeach(l *fdb.Learn) bool {
 	return tunnel && p.FlowVNI || s == 0 && !tunnel && !p.InVNI || (tunnel || p.InVNI) && s == fdb.SegmentOf(p.VNI)
 }
 
-// sendWithin sends to a port of segment s. If the port takes its VNI from the flow,
-// sendWithin sets the segment's VNI.
+// sendWithin sends the frame to a port of segment s. If the port takes its VNI from the flow, sendWithin
+// uses the segment's VNI instead.
 func (x *xlate) sendWithin(port *PortInfo, s fdb.Segment) {
 	if vni, ok := s.VNI(); ok && port.FlowVNI {
 		within := *port

@@ -10,14 +10,14 @@ import (
 	"weft/packet"
 )
 
-// This file has the actions on MPLS and PBB headers (ovs-actions(7), "MPLS"; OpenFlow
-// 1.3, 5.12). A key has one shim: the outermost label stack entry or the I-TAG. A push
-// hides all headers behind the new one. A pop reveals headers that only a second
-// look-up in the datapath can show. If the actions after a pop need these headers, they
-// continue in a second translation (recirc.go).
+// This file has the actions on MPLS and PBB headers (ovs-actions(7), "MPLS"; OpenFlow 1.3, 5.12). A key
+// has only the outermost label stack entry or I-TAG, called the shim. A push hides all headers that
+// follow the new one. A pop reveals headers that only a second look-up in the datapath can show. If the
+// actions after a pop need these headers, they continue in a second translation (recirc.go).
 
-// hideInner gives the frame a new EtherType and shim, and sets all fields of network and transport
-// headers to 0. It does so in both frame states, x.flow and x.base.
+// hideInner records that a header with this EtherType and shim (label stack entry or I-TAG) now hides
+// the network and transport headers: it sets their fields to 0. It changes x.flow and x.base, because
+// the datapath does the same to the frame.
 func (x *xlate) hideInner(etherType uint16, shim uint32) {
 	known := func(word int, v, mask uint64) {
 		x.flow[word] = x.flow[word]&^mask | v&mask
@@ -126,8 +126,8 @@ func (x *xlate) popPBB() {
 	x.opaque = true
 }
 
-// hideTags removes the VLAN tags from both frame states, x.flow and x.base. A push has hidden the
-// tags behind a new header, or a pop has revealed headers that the key does not have.
+// hideTags removes the VLAN tags from x.flow and from x.base. It is called when the frame has no tags in
+// front: a new header hides them, or a pop has revealed headers that the key does not have.
 func (x *xlate) hideTags() {
 	x.tags = tagStack{}
 	x.syncTags()
@@ -189,12 +189,13 @@ func needsHeaders(a *openflow.Action) bool {
 }
 
 // suspends reports whether an action must wait for a second look-up of the frame in the datapath. The
-// translation of that look-up executes this action and the rest of the list.
+// translation of that look-up executes the action and the rest of the list.
 func (x *xlate) suspends(a *openflow.Action) bool {
 	return x.opaque && needsHeaders(a) || x.undone > 0 && changesHeaders(a.Kind)
 }
 
-// suspendedNote returns the remark of a trace on a list that ends because suspends has returned true.
+// suspendedNote returns the text that a trace shows for a list of actions that ends because suspends has
+// returned true.
 func (x *xlate) suspendedNote() string {
 	if x.opaque {
 		return revealedNote
@@ -202,14 +203,14 @@ func (x *xlate) suspendedNote() string {
 	return "continues in a second look-up, because the actions behind this clone, bucket or patch port need the unchanged frame"
 }
 
-// revealedNote is a trace's remark on a look-up that sees the headers behind a popped header.
-// A hypothetical frame has no such headers: their fields are 0.
+// revealedNote is what a trace shows for a look-up that sees the headers behind a popped header. A trace
+// of a hypothetical frame has no such headers: their fields are 0.
 const revealedNote = "continues in a second look-up, which sees the headers that the pop has revealed; they are 0 in a trace"
 
-// continueLater emits a second look-up. The translation of that look-up executes the actions and
-// then, unless they belong to a bucket, the action set. The current list ends. The list around it
-// continues with the frame as it is before the second look-up. note is the remark of a trace on the
-// second look-up.
+// continueLater emits a second look-up of the frame and ends the current action list. The translation of
+// the second look-up executes "actions" and then, unless they belong to a bucket, the action set. The
+// list that contains the current one continues with the frame as it is before the second look-up. note
+// is the text that a trace shows.
 func (x *xlate) continueLater(actions []openflow.Action, note string) {
 	f := x.freeze(x.table)
 	f.Actions = openflow.FormatActions(actions, openflow.WithTLVs(nil, x.p.TLVs()))
@@ -226,8 +227,8 @@ func (x *xlate) continueLater(actions []openflow.Action, note string) {
 	x.exited = slices.ContainsFunc(actions, func(a openflow.Action) bool { return a.Kind == openflow.ActExit })
 }
 
-// continueWith executes the actions that continueLater, or a pause, has stored. table is the table of
-// their flow.
+// continueWith executes the actions that continueLater, or the action controller(pause), has stored.
+// table is the table of their flow.
 func (x *xlate) continueWith(actions []openflow.Action, table uint8) {
 	x.table = table
 	next, jump := x.list(actions)

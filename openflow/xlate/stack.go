@@ -13,9 +13,9 @@ const (
 	// maxStackBytes limits the stack of one translation, as in Open vSwitch. A push beyond it ends
 	// the translation as DropLoop. A value of n bits counts as (n+7)/8+1 bytes.
 	maxStackBytes = 1 << 16
-	// maxFrozenStack limits the stack, in bytes, that a translation passes on to that of a second
-	// look-up. A larger stack ends the translation as DropLoop. Without this limit, a sender could
-	// fill the memory with states of different stacks (MaxFrozen).
+	// maxFrozenStack limits the stack that is stored for the translation of a second look-up, in bytes. A
+	// larger stack ends the translation as DropLoop. Without this limit, a sender could fill the memory
+	// with stored states (MaxFrozen) of different stacks.
 	maxFrozenStack = 1 << 10
 )
 

@@ -138,8 +138,8 @@ func (x *xlate) setTCI(v, mask uint16) {
 	}
 }
 
-// commitTags emits the actions that turn the tags x.baseTags into x.tags: as few pops
-// as possible, then at most one change of a tag, then pushes.
+// commitTags emits the actions that change the frame's tags from x.baseTags to x.tags: as few pops as
+// possible, then at most one change of a tag, then pushes.
 func (x *xlate) commitTags() {
 	if x.tags == x.baseTags {
 		return

@@ -9,8 +9,8 @@ import (
 	"weft/openflow"
 )
 
-// This file translates the fields tun_metadata. Their bits in Flow belong to the key's
-// word flowtable.WTunOpts: a megaflow that depends on one of them matches all options of
+// This file translates the fields tun_metadata. The key has only a hash of the Geneve options, in the
+// word flowtable.WTunOpts. A megaflow that depends on one of the fields therefore matches all options of
 // the frame.
 
 // readTLV does the work of read for the fields tun_metadata.
@@ -147,7 +147,7 @@ func (x *xlate) noteTLVs() string {
 	return tlvWords(&x.flow, &mask)
 }
 
-// presentTLVs returns the mapped fields that the frame has.
+// presentTLVs returns the fields of the bridge's TLV map whose options the frame has.
 func (x *xlate) presentTLVs() (list []*openflow.TLVField) {
 	m := x.p.TLVs()
 	if m == nil {
@@ -166,10 +166,10 @@ func (x *xlate) presentTLVs() (list []*openflow.TLVField) {
 	return list
 }
 
-// takeOptions decodes the options of the arriving frame with the map of the bridge. It
-// returns false if the frame is dropped, because of a critical option that the map does not
-// have or options that control does not know. Only frames with critical options are checked:
-// otherwise each megaflow of a Geneve port would match all options.
+// takeOptions decodes the Geneve options of the arriving frame with the TLV map of the bridge. It returns
+// false if the frame must be dropped: for a critical option that the map does not have, or if the control
+// process does not know the options. The megaflow matches the options only if the frame has a critical
+// option or unknown options. Otherwise, frames with different options can share the megaflow.
 func (x *xlate) takeOptions() bool {
 	env, ok := x.env.(tunnelOptions)
 	if !ok || !env.Geneve() {

@@ -105,9 +105,9 @@ func (x *xlate) ctExec(list []openflow.Action, r *flowtable.CTRequest) {
 	}
 }
 
-// forgetEndpoints makes addresses and ports unknown to the translation, because NAT may
-// change them. Earlier changes of these fields are already emitted and must not be
-// emitted again.
+// forgetEndpoints makes the translation treat addresses and ports as unread fields of an arriving frame,
+// because NAT may change them. Changes by earlier actions are already emitted and must not be emitted
+// again.
 func (x *xlate) forgetEndpoints() {
 	forget := func(word int, mask uint64) {
 		x.keep[word] |= mask
@@ -164,8 +164,8 @@ func (x *xlate) recirculate(f *Frozen) {
 	x.sent = x.sent || !x.halted
 }
 
-// refuse notes that a quota of the input port is used up. The megaflow of the drop matches
-// the port, because the quotas of other ports may not be used up.
+// refuse records that a quota of the input port is used up, so the frame is dropped. The megaflow of
+// this drop matches the port, because other ports have quotas of their own.
 func (x *xlate) refuse() {
 	x.refused = true
 	x.wc[flowtable.WPort] |= flowtable.InPortBits

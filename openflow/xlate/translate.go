@@ -13,21 +13,23 @@ import (
 	"weft/packet"
 )
 
-// Limits of one translation, as in ovs-actions(7), "Error Handling". A translation that
-// exceeds a limit, or flowtable.MaxActions, ends. Earlier outputs remain, and the frame
-// is counted as packet.DropLoop.
+// Limits of one translation, as in ovs-actions(7), "Error Handling". A translation that exceeds a limit,
+// or flowtable.MaxActions, ends. Outputs of earlier actions remain. The frame is counted as
+// packet.DropLoop unless stated otherwise.
 const (
-	// maxResubmits is the largest number of resubmit and goto_table actions.
+	// maxResubmits is the largest number of resubmit and goto_table actions. Executed groups and patch
+	// ports that the frame crosses count, too.
 	maxResubmits = 4096
-	// maxDepth is the deepest nesting of resubmits to the same or an earlier table.
+	// maxDepth is the deepest nesting of groups, of crossed patch ports, and of resubmits to the same or an
+	// earlier table.
 	maxDepth = 64
-	// maxSteps is the largest number of steps: executed actions, look-ups, buckets and watched
-	// groups that are looked at, and ports that the action normal looks at. The frame is then
-	// counted as packet.DropBudget. A pipeline that makes full use of maxResubmits may have 32
-	// steps for each.
+	// maxSteps is the largest number of steps. A step is an executed action, a look-up, a bucket, a group
+	// whose state decides whether a bucket is live, a mirror that copies the frame, or a port that a flood
+	// examines. A frame that needs more steps is counted as packet.DropBudget. A pipeline that makes full
+	// use of maxResubmits may have 32 steps for each.
 	maxSteps = 32 * maxResubmits
-	// maxMissed is the largest number of look-ups without a matching flow that one
-	// translation counts. The table statistics leave out further ones.
+	// maxMissed is the largest number of look-ups without a matching flow that a translation records for
+	// the statistics of the tables. Further ones are not counted.
 	maxMissed = 64
 )
 
@@ -85,23 +87,22 @@ func (x *xlate) finish(t *Translation) {
 
 var xlates = sync.Pool{New: func() any { return new(xlate) }}
 
-// xlate is the state of one translation. flow is the frame after the executed OpenFlow
-// actions. base is the frame after the emitted datapath actions. Before an output,
-// commit emits the actions that turn base into flow (commit.go).
+// xlate is the state of one translation. flow is the frame after the executed OpenFlow actions. base is
+// the frame after the emitted datapath actions. Before an output, commit emits the actions that change
+// base into flow (commit.go).
 //
-// The megaflow is right because of three fields. keep has the bits of flow that still come from the
-// arriving frame. wc is the megaflow's mask. All code reads flow through VisitWord and read, which
-// add the bits to wc as far as they are in keep. Bits outside of keep were set by actions, or follow
-// from bits that were already read.
+// wc is the mask of the megaflow. It must have all bits of the arriving frame on which the translation
+// depends. The mask keep says which bits of flow still come from the arriving frame. All code reads flow
+// through VisitWord and read. These add the bits that they read to wc, if the bits are in keep. Other
+// bits were set by actions, or follow from bits that were already read.
 type xlate struct {
 	p    *ofproto.Tables
 	env  Env
 	hook func(TraceStep)
-	// cameIn is the port on which the frame arrived. A stored state (Frozen) counts
-	// against the quota of this port. The result depends on cameIn only if the quota
-	// refuses the state; the megaflow then matches the port. In all other cases the
-	// megaflow matches the port only if the translation reads inPort, or if the switch
-	// has several bridges.
+	// cameIn is the port on which the frame arrived. If the translation stores a state (Frozen), the quota
+	// of this port limits this. The megaflow does not depend on cameIn otherwise. It matches the port only
+	// if the quota refuses the state, if the translation reads inPort, or if the switch has several
+	// bridges.
 	cameIn uint32
 	patch  uint32 // patch port through which the frame came to the bridge; 0: none
 
@@ -316,9 +317,10 @@ func (x *xlate) lookup(table uint8) (r *ofproto.Rule, conj uint32) {
 	return r, conj
 }
 
-// fragment returns the flow as look-ups see it: the bridge decides whether a first fragment has
-// its ports. dropped is true if the bridge drops fragments. VisitWord notes in the megaflow
-// whether the frame is a fragment when the look-up reads ports.
+// fragment returns the flow that a look-up must use: x.flow or, for a fragment, a copy without ports if
+// the bridge is set to hide the ports of fragments. dropped is true if the frame is a fragment and the
+// bridge drops fragments. If the look-up reads ports, VisitWord makes the megaflow match whether the
+// frame is a fragment.
 func (x *xlate) fragment() (flow *openflow.Flow, dropped bool) {
 	mode, is := x.p.Fragments(), x.flow[flowtable.WIP]>>flowtable.FragShift&flowtable.FragAny != 0
 	switch {

@@ -25,26 +25,25 @@ type Translation struct {
 	Missed []ofproto.BridgeTable
 	// Groups lists the executed groups and buckets, in order.
 	Groups []ofproto.GroupHit
-	// Drop is the reason why the frame is not sent, or DropNone. If Drop is DropLoop,
-	// some outputs may have been executed.
+	// Drop is the reason why the frame is not sent, or DropNone. If the translation has reached a limit
+	// (such as DropLoop), some outputs may still be in Actions.
 	Drop packet.DropReason
 	// Learns has the address that normal learns, at most one in each bridge.
 	Learns []fdb.Learn
 	// Patches lists the patch ports that the frame crosses and the mirrors that copy it, in order.
 	Patches []Crossing
-	// Question is the address with an unknown location that the frame needs. If nobody
-	// has the address, the translation is right as it is.
+	// Question is an address whose location the translation needs and the switch does not know. The control
+	// process asks weft-central for it. If no host has the address, the translation is right as it is.
 	Question fdb.Question
 	MustAsk  bool // the network sends addresses only on demand (Network.Asked), so the frame needs the answer
-	// Request is true if the frame is a guest's request that this host answers itself, such as
-	// DHCP. Control takes the frame and installs no megaflow.
+	// Request is true if the frame is a guest's request that this host answers itself, such as DHCP. The
+	// control process then answers the frame and installs no megaflow.
 	Request bool
 	// Refused is true if a quota of the input port refused the recirc_id or the Geneve
 	// options that the translation needs. The drop is right only while the quota is used up.
 	Refused bool
-	// Learned lists the flows of learn actions, in order. Control adds those that the
-	// tables lack (Tables.Learned), and refreshes the timeouts of flows that the
-	// tables have.
+	// Learned lists the flows of learn actions, in order. The control process adds those that the tables
+	// lack (Tables.Learned), and refreshes the timeouts of those that the tables have.
 	Learned []openflow.FlowMod
 	// Finished lists the flows whose timeouts each frame of the megaflow reduces, because of
 	// fin_timeout.

@@ -8,8 +8,7 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// This file reads the frame. A translation notes each bit that it reads in the megaflow's
-// mask.
+// This file reads the frame. A translation adds each bit that it reads to the megaflow's mask.
 
 // ttlBits is the mask of the TTL in Flow[flowtable.WIP].
 const ttlBits = 0xff << flowtable.TTLShift
@@ -18,8 +17,7 @@ const ttlBits = 0xff << flowtable.TTLShift
 func (x *xlate) VisitWord(word int, mask uint64) {
 	switch word {
 	case flowtable.WPort:
-		// in_port follows from the port's number in the data path as a whole, so a read of one bit
-		// depends on all bits of that number
+		// in_port is the port's OpenFlow number, which depends on all bits of its number in the data path
 		if mask>>32 != 0 {
 			mask |= 0xffffffff << 32
 		}

@@ -80,8 +80,9 @@ func (x *xlate) enterVLAN(inPort *PortInfo) (f vlanFrame, ok bool) {
 	return f, ok
 }
 
-// vlanOf returns the VLAN of a frame from port. For a mirror, it also returns the VLAN of a frame
-// with the tags with which port sends it. ok is false if the port does not carry the VLAN.
+// vlanOf returns the VLAN of a frame that arrives on the port. For a mirror it is also used for a frame
+// that the port sends, with the tags that the frame then has. ok is false if the port does not carry the
+// VLAN.
 func (x *xlate) vlanOf(port *PortInfo) (f vlanFrame, ok bool) {
 	p := port.VLANs
 	if p != nil && p.Mode == VLANTunnel {

@@ -15,10 +15,10 @@ type VLANLimiter interface {
 	VLANLimit() int
 }
 
-// If flows see only one tag, limitTags hides everything behind the outer tag of a frame with two
-// tags. Flows then see the TPID of the inner tag as the EtherType, and no fields of later headers. A
-// key has no TPIDs, so every inner tag counts as one of 802.1Q. The Binding of the port is checked
-// earlier, with all tags, because it protects others from the sender.
+// limitTags hides everything behind the outer tag of a frame with two tags, if flows see only one tag.
+// Flows then see the TPID of the inner tag as the EtherType, and no fields of later headers. A key has
+// no TPIDs, so every inner tag counts as one of 802.1Q. The Binding of the port is checked earlier, with
+// all tags, because it protects others from the sender.
 func (x *xlate) limitTags() {
 	limiter, ok := x.env.(VLANLimiter)
 	if !ok || limiter.VLANLimit() != 1 {
