@@ -19,8 +19,8 @@ type Cache struct {
 	exact   []exactEntry
 	union   Key    // union of all masks: bits that at least one mask has
 	groups  uint32 // set of word groups that have a bit in the union
-	// groupIndexes has the indexes of some key words: those outside the base words of which union has a
-	// bit.
+	// groupIndexes has the indexes of the key words that belong to a group, such as groupIPv6, and of which
+	// the field union has at least one bit.
 	groupIndexes [KeyWords - baseWords]uint8
 	groupCount   int // number of indexes in groupIndexes
 	// unionNumber counts the changes of the field union. It is never 0. An entry of the exact-match cache
@@ -210,8 +210,8 @@ func (c *Cache) Lookup(keys *[packet.BatchSize]Key, live uint32, slots *[packet.
 // repeat is a frame with the same key as an earlier frame, the "original", of the batch.
 type repeat struct{ frame, original uint8 }
 
-// Flows returns the Flows of all slots, with the statistics of the megaflows. The index is the slot. It
-// does not copy them.
+// Flows returns the Flow of each slot, which has the statistics of the slot's megaflow. The result is
+// not a copy. Its index is the slot.
 func (c *Cache) Flows() []Flow { return c.m.Flows }
 
 // Only returns the action of megaflow f if f has exactly one action. Otherwise it returns nil. It does not
@@ -224,7 +224,7 @@ func (c *Cache) Only(f *Flow) *Action {
 	return &c.m.actions[at]
 }
 
-// Flow returns the Flow of one slot, with the statistics of the megaflow, without copying.
+// Flow returns the Flow of one slot, which has the statistics of the slot's megaflow, without copying.
 func (c *Cache) Flow(slot uint32) *Flow { return &c.m.Flows[slot] }
 
 // Actions returns the action list of the megaflow in a slot without copying. The list is valid

@@ -386,8 +386,7 @@ func (b bucket) candidates(signature uint64) (marks uint64) {
 func firstMarked(marks uint64) uint32 { return uint32(bits.TrailingZeros64(marks)) / 8 }
 
 // The method holds reports whether an entry has key k. The arguments d and "words" are the results of
-// the method digest for k. The entry's megaflow may have been removed; the method holds does not check
-// this.
+// the method digest for k. The result may be true although the entry's megaflow was removed.
 func (c *Cache) holds(entry uint32, d *digest, words *exactMore, k *Key) bool {
 	e := &c.exact[entry]
 	diff := lowerDiffer(&e.words, k, &c.union) | upperDiffer(&e.words, k, &c.union) | uint64(e.form^d.form)
@@ -416,9 +415,9 @@ func (c *Cache) probe(d *digest, words *exactMore, k *Key) uint32 {
 // (200,000 flows).
 const replaceOneIn = 4
 
-// enter stores key k, whose digest is d, with the slot of its megaflow. It overwrites the key's old entry, or
-// takes a free entry of the bucket. If the bucket is full, it replaces another key or does nothing (see
-// replaceOneIn).
+// enter stores key k, whose digest is d, with the slot of its megaflow. It overwrites the key's old
+// entry, or takes a free entry of the bucket. If the bucket is full, it replaces the entry of another
+// key, but only for one of replaceOneIn new keys.
 func (c *Cache) enter(d *digest, words *exactMore, k *Key, slot uint32) {
 	number := uint32(d.hash) & c.bucketWrap
 	b := &c.buckets[number]

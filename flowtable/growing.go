@@ -28,7 +28,7 @@ const (
 	// values. As many values again fit into the larger table, each with one Insert. Even 2 would therefore
 	// be enough.
 	copyStep = 8
-	// tombstone is the value of an indexEntry in GrowingIndex.old whose value was removed.
+	// tombstone marks an entry of GrowingIndex.old whose value was removed: it is then the entry's value.
 	tombstone = ^uint32(0)
 )
 

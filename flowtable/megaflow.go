@@ -25,7 +25,8 @@ type mask struct {
 // maskWords is KeyWords, rounded up to an even number because a hash takes words in pairs.
 const maskWords = (KeyWords + 1) &^ 1
 
-// sortEvery is the number of frames that are searched among the megaflows between two sorts of the masks.
+// sortEvery is the number of frames that are searched among the megaflows before the masks are sorted
+// again.
 const sortEvery = 1 << 14
 
 // hash returns the hash of key k under mask m.
@@ -157,8 +158,8 @@ func (c *Cache) sortMasks() {
 	}
 }
 
-// acquireMask returns the index of a mask in Memory.masks and increments the mask's reference count. It adds
-// the mask if it is new. ok is false if there is no room for a new mask.
+// acquireMask returns the index in Memory.masks of the mask with the bits "key", and increments the
+// mask's reference count. It adds the mask if it is new. ok is false if there is no room for a new mask.
 func (c *Cache) acquireMask(key *Key) (row uint32, ok bool) {
 	for _, row := range c.order {
 		if c.m.masks[row].key == *key {

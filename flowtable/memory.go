@@ -30,22 +30,22 @@ var DefaultSizes = SizesOf(leastDefault)
 const (
 	LeastMegaflows = 1 << 14
 	MostMegaflows  = 1 << 24
-	// The default is from leastDefault to mostDefault, see DefaultMegaflows.
+	// DefaultMegaflows returns a number from leastDefault to mostDefault.
 	leastDefault = 1 << 18
 	mostDefault  = 1 << 21
 )
 
-// SizesOf returns the sizes of a cache for this number of megaflows. They suit megaflows that have one or two
-// actions, or share lists.
+// SizesOf returns the sizes of a cache for this number of megaflows. They suit megaflows that have one
+// or two actions, or whose action lists are equal to those of others.
 func SizesOf(megaflows int) Sizes {
 	return Sizes{Megaflows: megaflows, Exact: 1 << 18, Masks: 128, Actions: 2 * megaflows}
 }
 
 // Memory that one megaflow takes, in bytes, and the share of the machine's memory for all of them.
 const (
-	// controlBytes is for the memory of the control process and for the shared counters. It includes
-	// garbage that the Go runtime has not collected yet. It was measured with 2,097,152 slots, while a
-	// guest sent frames with ever new MAC addresses ("mac-flood" in bench/attack).
+	// controlBytes is the size of what one megaflow needs in the control process and in the shared
+	// counters. It includes garbage that the Go runtime has not collected yet. It was measured with
+	// 2,097,152 slots, while a guest sent frames with ever new MAC addresses ("mac-flood" in bench/attack).
 	controlBytes = 1200
 	workerBytes  = 384 // bytes in each worker
 	// All megaflows may take 1/memoryPart of the machine's memory.

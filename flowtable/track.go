@@ -30,7 +30,8 @@ const (
 	CTTFTP
 )
 
-// CTRecords returns the number of actions, OpCT and OpData, that encode a ct action with these CT* bits.
+// CTRecords returns the number of actions, OpCT and OpData, that encode a ct action with these flags
+// (CTNAT and so on).
 func CTRecords(bits uint32) int {
 	n := 1
 	if bits&CTLabel != 0 {

@@ -340,8 +340,8 @@ func (t *Table) findConnection() asm.Instructions {
 	return slices.Concat(p, readEntry(), t.findStage(0), translateKey(), t.findStage(1), asm.Instructions{
 		asm.LoadMem(asm.R1, asm.R0, stageAction+actionOut, asm.Word), asm.LoadMem(asm.R2, asm.R0, stageAction+actionTunnel, asm.Word),
 		asm.Or.Reg(asm.R1, asm.R2), asm.JEq.Imm(asm.R1, 0, toWorker),
-		// if the megaflow that tracks the frame is another one than the second, the ingress program counts
-		// the frame for both
+		// if the connection has two different megaflows, the ingress program also counts the frame for the
+		// one that tracks it
 		asm.LoadMem(asm.R1, asm.RFP, atSlots, asm.Word), asm.LoadMem(asm.R2, asm.RFP, atSlots+4, asm.Word), asm.JEq.Reg(asm.R1, asm.R2, "one stage"),
 		asm.Add.Imm(asm.R1, 1), asm.StoreMem(asm.R8, verdictFirst, asm.R1, asm.Word),
 		asm.Add.Imm(asm.R0, int32(stageAction)).WithSymbol("one stage"),
@@ -412,7 +412,7 @@ func (t *Table) findStage(number int16) asm.Instructions {
 }
 
 // translateKey writes the addresses and ports after NAT to the key on the stack. It also writes them to
-// the verdict, so that the ingress program writes them to the frame. It does nothing for a connection
+// the verdict, from which the ingress program copies them to the frame. It does nothing for a connection
 // without NAT.
 func translateKey() asm.Instructions {
 	p := asm.Instructions{

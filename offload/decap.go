@@ -176,9 +176,9 @@ func readTunnelHeader() asm.Instructions {
 	return append(p, asm.StoreMem(asm.RFP, atEndKey+endKeyUDPPort, asm.R1, asm.Word))
 }
 
-// findEnd looks for the tunnel of a frame, the most specific entry first, as for tunnel.Termination. It
-// writes the number of the tunnel's port to the key on the stack. If there is no such tunnel, or if it
-// requires another tunnel header, the frame goes to the worker.
+// findEnd looks for the tunnel of a frame, the most specific entry first, as the comment of
+// tunnel.Termination says. It writes the number of the tunnel's port to the key on the stack. If there
+// is no such tunnel, or if it requires another tunnel header, the frame goes to the worker.
 func findEnd(m *maps) (p asm.Instructions) {
 	anyVNI := tunnel.AnyVNI
 	for _, tuple := range []struct{ remote, vni bool }{{true, true}, {true, false}, {false, true}, {false, false}} {

@@ -76,9 +76,9 @@ type action struct {
 	rewrite Rewrite
 }
 
-// Offsets in bytes of the fields of an action and of a verdict. The verdict is what the filter has
-// decided for a frame: it passes it to the ingress program in the map "verdicts". Both contain a
-// Rewrite, whose words are in the same order.
+// Offsets in bytes of the fields of an action and of a verdict. The verdict is the filter's decision
+// about a frame. The filter passes it to the ingress program in the map "verdicts". Action and verdict
+// both contain a Rewrite, whose words are in the same order.
 const (
 	actionPorts     = 0
 	actionOut       = 8
@@ -123,8 +123,8 @@ type row struct {
 	// The whole word is 0 for a megaflow that only tracks frames. The frames then count for the ports of
 	// the megaflow that sends them.
 	ports atomic.Uint64
-	// serial is the number of the megaflow that the map of stages (connections.go) has for this slot. Each
-	// megaflow there gets another number; 0: there is none. The control process writes it.
+	// serial is the number of the megaflow that the map of stages (connections.go) has for this slot; 0:
+	// there is none. No two megaflows in this map get the same number. The control process writes it.
 	serial atomic.Uint64
 }
 

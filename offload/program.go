@@ -368,7 +368,7 @@ func countFrame(m *maps) asm.Instructions {
 		asm.Mov.Reg(asm.R9, asm.R0),
 		asm.FnKtimeGetNs.Call(),
 		asm.StoreMem(asm.R9, rowUsed, asm.R0, asm.DWord),
-		// then the row of the megaflow that has tracked the frame
+		// then count the frame for the megaflow that has tracked it
 		asm.LoadMem(asm.R1, asm.R8, verdictFirst, asm.Word), asm.JEq.Imm(asm.R1, 0, "counted"),
 		asm.Mov.Reg(asm.R9, asm.R0),
 		asm.Sub.Imm(asm.R1, 1), asm.StoreMem(asm.RFP, index, asm.R1, asm.Word),

@@ -53,7 +53,7 @@ const (
 	// DropHeldFull: the frame must wait in the worker's memory, for example until the control process has
 	// found its actions. But the memory has no free slot, or the frame is longer than a slot.
 	DropHeldFull
-	// DropHeldExpired: the frame waited in the worker's memory for longer than datapath.HeldTimeoutNS, for
+	// DropHeldExpired: the frame waited in the worker's memory for too long (datapath.heldTimeoutNS), for
 	// example for an answer of the control process.
 	DropHeldExpired
 	// DropMissAgain: the frame matched no megaflow, waited for the control process, and then matched no
@@ -120,9 +120,9 @@ const (
 	DropReserved
 	// DropBadSource: the source MAC address of a frame in the action normal is a group address.
 	DropBadSource
-	// DropNoAddress: the switch does not know on which host the destination is, and asked the central
-	// controller, weft-central. It did not answer in time, or the input port exceeded its quota of such
-	// requests.
+	// DropNoAddress: the switch does not know on which host the destination is. It has asked weft-central,
+	// the central controller, but weft-central did not answer in time. Or the input port exceeded its quota
+	// of such requests.
 	DropNoAddress
 	// DropHeldLost: the engine process, which has the workers, ended while the frame waited in its memory.
 	DropHeldLost

@@ -208,8 +208,8 @@ func (f *Frame) SegmentCount() int {
 }
 
 // LimitSegments reduces the segment size of a large TCP frame so that no segment is longer than maxBytes
-// bytes, headers included. It returns true if no segment, or the ordinary frame, is longer. It returns
-// false and changes nothing if it cannot reduce the size, or not so far.
+// bytes, headers included. It returns true if all segments are then short enough, and for an ordinary
+// frame of at most maxBytes bytes. Otherwise it returns false and changes nothing.
 func (f *Frame) LimitSegments(maxBytes int) bool {
 	if f.SegmentLen() <= maxBytes {
 		return true

@@ -23,8 +23,8 @@ type Segmenter struct {
 	span   int    // index of the span with the next payload byte
 	offset uint32 // offset into that span in bytes
 
-	// sum is the sum over the inner IPv4 header without the fields that differ between segments, and
-	// outerSum that over the outer one.
+	// sum is the sum over the inner IPv4 header, without the fields that differ between segments. outerSum
+	// is the same for the outer IPv4 header.
 	sum, outerSum uint32
 	id, outerID   uint16
 	seq           uint32

@@ -61,9 +61,9 @@ func (f *Frame) SetShim(v uint32) {
 }
 
 // hideInner is called when an MPLS, PBB or NSH header is put before the network and transport headers.
-// It sets L3 and L4 to 0, so that later rewrites do not change these headers. A frame with a partial
-// checksum and a large frame keep L3 and L4, which are needed to finish the offload, and get the flag
-// FrameHidden.
+// It sets L3 and L4 to 0, so that later rewrites do not change these headers. But if a checksum is
+// partial or the frame is large, L3 and L4 are still needed to finish this work. hideInner then leaves
+// them and sets the flag FrameHidden.
 func (f *Frame) hideInner() {
 	if !f.Undone() {
 		f.L3, f.L4, f.Proto = 0, 0, 0

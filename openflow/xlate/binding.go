@@ -73,8 +73,9 @@ func BindTo(mac uint64, ips []netip.Addr) *Binding {
 	return &Binding{Hosts: []BoundHost{h}}
 }
 
-// Declares returns the pairs of MAC and IP address that the Bindings of ports allow. They are for fdb's
-// table of declared addresses. Declares leaves out prefixes that have several addresses.
+// Declares returns the MAC addresses that the Bindings of ports allow, each with its port and its IP
+// addresses. The result is for fdb's table of declared addresses. Declares leaves out prefixes that have
+// several addresses.
 func Declares(ports []PortInfo) (list []fdb.Declared) {
 	for i := range ports {
 		p := &ports[i]

@@ -13,7 +13,7 @@ import (
 // it arrives, so megaflows of several bridges match in_port. An output to a patch port
 // continues the translation in the bridge of the port's peer.
 
-// Bridges is an Env of a switch that may have several bridges.
+// Bridges is an optional interface of an Env, for a switch that may have several bridges.
 type Bridges interface {
 	// Bridge returns the tables of a bridge and their Env, or nil for an unknown number.
 	Bridge(number uint8) (*ofproto.Tables, Env)
@@ -25,8 +25,8 @@ type Bridges interface {
 // copy that a mirror sends, Out is the mirror and In is 0. Both are port numbers in the data path.
 type Crossing struct{ Out, In uint32 }
 
-// arrive continues in the bridge of the input port. It sets in_port to the port's OpenFlow number in
-// this bridge, because the key has the port's number in the data path.
+// arrive makes the translation begin in the bridge of the input port. It sets in_port to the port's
+// OpenFlow number in this bridge, because the key has the port's number in the data path.
 func (x *xlate) arrive() {
 	port, ok := x.env.PortAt(x.cameIn)
 	if all, is := x.env.(Bridges); is && all.Several() {

@@ -196,8 +196,8 @@ func (x *xlate) admitConnection(port *PortInfo, sent bool) bool {
 	return true
 }
 
-// frameSubject returns a subject for the rules with the fields of the frame itself. It is for frames
-// that have no connection.
+// frameSubject returns what the rules are compared with for a frame that has no connection: the fields
+// of the frame itself.
 func (x *xlate) frameSubject(port *PortInfo, sent bool) *subject {
 	s := &subject{x: x, began: sent, protocol: openflow.FIPProto, port: openflow.FTCPDst, icmpType: openflow.FICMPType, peer: x.peerOf(sent)}
 	v6 := x.read(openflow.WholeField(openflow.FEthType))[1] == packet.EtherTypeIPv6

@@ -49,8 +49,9 @@ var setOps = []struct {
 	{openflow.FARPSha, flowtable.OpSetARPSha, openflow.NeedARP}, {openflow.FARPTha, flowtable.OpSetARPTha, openflow.NeedARP},
 }
 
-// commit emits the datapath actions that make the changes of the OpenFlow actions since the last commit:
-// from x.base to x.flow. A field that was set but never read adds no bits to the megaflow's mask.
+// commit emits the datapath actions for the changes that OpenFlow actions have made to the frame since
+// the last commit. These are the differences between x.base and x.flow. A field that was set but never
+// read adds no bits to the megaflow's mask.
 func (x *xlate) commit() {
 	if !x.dirty {
 		return

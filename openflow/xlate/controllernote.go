@@ -30,8 +30,8 @@ type ControllerNote struct {
 	Reason   string // "" means action
 	Miss     bool   // the flow is a table-miss flow: it matches everything at priority 0
 	Userdata string
-	// Continuation is the rest of the translation, for Tables.Resume; "": the frame is not
-	// paused.
+	// Continuation is the rest of the translation after the action controller(pause), for the function
+	// Resume; "": the frame is not paused.
 	Continuation string
 	State        [openflow.StateWords]uint64 // metadata and registers
 	Tunnel       [flowtable.TunnelWords]uint64
@@ -118,7 +118,7 @@ func (n *ControllerNote) ReasonCode() uint8 {
 	return (&openflow.Controller{Reason: n.Reason}).ReasonCode()
 }
 
-// Noter is an Env that stores ControllerNotes.
+// Noter is an optional interface of an Env, which stores ControllerNotes.
 type Noter interface {
 	// StoreNote stores the note and returns its number.
 	StoreNote(n *ControllerNote) uint32

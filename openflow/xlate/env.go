@@ -71,7 +71,8 @@ type PortInfo struct {
 	// destination address of BFD packets are then dropped, so that no guest can send BFD
 	// packets to the remotes.
 	BFD bool
-	// NoAnswers turns off local answers for addresses behind a PortTunnel.
+	// NoAnswers turns off the switch's own answers to ARP requests and neighbour solicitations for
+	// addresses behind a PortTunnel.
 	NoAnswers bool
 	// InVNI is true if the PortNormal belongs to the virtual network of the field VNI, see
 	// fdb.Segment.

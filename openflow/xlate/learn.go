@@ -63,7 +63,8 @@ func (x *xlate) learnFlow(spec *openflow.LearnSpec) {
 }
 
 // learnsOutput reports whether the learned flow may have an output to the port with this number, which a
-// field of the frame contains. As in Open vSwitch, it must not be the port normal or an invalid number.
+// field of the frame contains. As in Open vSwitch, it may be an ordinary port, or IN_PORT, FLOOD, ALL or
+// LOCAL.
 func learnsOutput(number uint64) bool {
 	switch number {
 	case uint64(openflow.PortInPort), uint64(openflow.PortFlood), uint64(openflow.PortAll), uint64(openflow.PortLocal):

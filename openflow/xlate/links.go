@@ -173,7 +173,6 @@ func linkOf(s *openflow.LinkSpec, f *openflow.Flow) uint16 {
 	}
 }
 
-// mixTwo returns a hash of two numbers.
 func mixTwo(a, b uint32) uint64 { return mix64(mix64(uint64(a)<<32|uint64(b)) + 1) }
 
 // memberOf returns the live member that bundle chooses, or PortNone.

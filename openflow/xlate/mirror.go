@@ -134,8 +134,8 @@ func (x *xlate) copyToPort(port *PortInfo, f *vlanFrame) {
 	x.inVLAN(port, f, func() { x.sendTo(port) })
 }
 
-// receivesCopies reports whether the port is the output of a mirror, which carries only copies. It
-// then notes the drop of the frame, which has arrived on this port or which a flow sends there.
+// receivesCopies reports whether the port is the output of a mirror, which carries only copies. It then
+// records the drop reason of the frame, which has arrived on this port or which a flow sends there.
 func (x *xlate) receivesCopies(port *PortInfo) bool {
 	if !port.MirrorOut || x.copying {
 		return false

@@ -10,10 +10,10 @@ import (
 
 const multicastBit = 1 << 40
 
-// BPDUForwarder is an Env of a bridge whose action normal may forward frames to reserved addresses, as
-// other_config:forward-bpdu of Open vSwitch does.
+// BPDUForwarder is an optional interface of an Env, for a bridge whose action normal may forward frames
+// to reserved addresses, as other_config:forward-bpdu of Open vSwitch does.
 type BPDUForwarder interface {
-	// ForwardsBPDUs reports whether normal forwards these frames.
+	// ForwardsBPDUs reports whether normal forwards frames to reserved addresses.
 	ForwardsBPDUs() bool
 }
 

@@ -8,7 +8,7 @@ import (
 	"weft/internal/share"
 )
 
-// tunnelOptions is an Env of a switch that may have Geneve ports.
+// tunnelOptions is an optional interface of an Env, for a switch that may have Geneve ports.
 type tunnelOptions interface {
 	// Geneve reports whether at least one port is of EncapGeneve. Without one, no frame has
 	// options.

@@ -23,7 +23,8 @@ import (
 // limit the memory that a sender can occupy.
 const maxContinuation = 4 << 10
 
-// continuation is the content of a continuation. It is encoded as JSON.
+// continuation is what a controller must send back to continue a translation after controller(pause). It
+// is encoded as JSON.
 type continuation struct {
 	Bridge    uint8              `json:"bridge,omitempty"`
 	InPort    uint32             `json:"in_port,omitempty"` // patch port through which the frame came to the bridge

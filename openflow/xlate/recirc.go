@@ -17,8 +17,8 @@ import (
 // looks up the frame again. Equal states continue identically.
 type Frozen struct {
 	Table uint8
-	// Bridge is the number of the bridge with this table. InPort is the patch port through which the
-	// frame came to the bridge; 0: it arrived on a port of the bridge.
+	// Bridge is the number of the bridge that has the table Table. InPort is the patch port through which
+	// the frame came to the bridge; 0: it arrived on a port of the bridge.
 	Bridge uint8
 	InPort uint32
 	// Bare is true for a packet without an Ethernet header, for example after decap (encap.go).
@@ -50,7 +50,7 @@ type Frozen struct {
 	Actions string
 }
 
-// Freezer is an Env that stores the states of translations.
+// Freezer is an optional interface of an Env, which stores the states of translations.
 type Freezer interface {
 	// Freeze stores the state f and returns its recirc_id. ok is false if the quota
 	// of the input port is used up.

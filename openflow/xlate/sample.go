@@ -16,8 +16,8 @@ type Exporter struct {
 	// Arriving and Leaving are the probabilities with which frames are sampled when they enter the
 	// bridge or leave it: 0 means no frame, 1<<32 - 1 means every frame.
 	Arriving, Leaving uint32
-	// OfSet is true if the exporter also samples frames for the action sample, if its collector_set_id is
-	// Set.
+	// OfSet is true if the exporter also samples frames for which the action sample is executed with the
+	// collector_set_id Set.
 	OfSet bool
 	Set   uint32
 	Snap  uint16 // number of bytes of a frame that the exporter needs

@@ -24,7 +24,7 @@ const (
 	// earlier table.
 	maxDepth = 64
 	// maxSteps is the largest number of steps. A step is an executed action, a look-up, a bucket, a group
-	// whose state decides whether a bucket is live, a mirror that copies the frame, or a port that a flood
+	// whose state decides whether a bucket is live, a mirror that selects the frame, or a port that a flood
 	// examines. A frame that needs more steps is counted as packet.DropBudget. A pipeline that makes full
 	// use of maxResubmits may have 32 steps for each.
 	maxSteps = 32 * maxResubmits

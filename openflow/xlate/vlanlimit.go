@@ -7,8 +7,8 @@ import (
 	"weft/packet"
 )
 
-// VLANLimiter is an Env of a switch that can limit the VLAN tags that flows see, as
-// other_config:vlan-limit of Open vSwitch does.
+// VLANLimiter is an optional interface of an Env, for a switch that can limit the VLAN tags that flows
+// see, as other_config:vlan-limit of Open vSwitch does.
 type VLANLimiter interface {
 	// VLANLimit returns 1 if flows see only the outer tag of a frame. Any other value means
 	// two tags, all that a key has.
