@@ -204,7 +204,7 @@ type stage struct {
 	action     action // executed if this is the second stage of a connection
 }
 
-// Offsets in bytes of the fields of a stage in the map.
+// Offsets in bytes of the fields of a stage, which is a value in a BPF map.
 const (
 	stageSerial = 0
 	stageMask   = 8

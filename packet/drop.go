@@ -126,8 +126,8 @@ const (
 	DropNoAddress
 	// DropHeldLost: the engine process, which has the workers, ended while the frame waited in its memory.
 	DropHeldLost
-	// DropWrongVLAN: the input port, or the port that weft-central has declared for the destination,
-	// does not carry the frame's VLAN. The action normal checks this.
+	// DropWrongVLAN: in the action normal, the input port does not carry the frame's VLAN. Or this is so
+	// for the port that the central controller (weft-central) has declared for the destination.
 	DropWrongVLAN
 	// DropRxFull: the receive queue of an uplink's packet socket was full. The kernel then passed only the
 	// start of a frame that is longer than a slot of the socket's ring.

@@ -92,9 +92,9 @@ func (x *xlate) dependsOnIP(s fdb.Segment, ip netip.Addr) {
 }
 
 // answer answers a guest's ARP request or neighbour solicitation. It does so for the services of the
-// host, for an address that weft-central has declared, and for a learned address behind a tunnel. It
-// returns false if the frame must be forwarded instead, for example because an action has already
-// changed or sent it. src is the guest's MAC address.
+// host, for an address that the central controller (weft-central) has declared, and for a learned
+// address behind a tunnel. It returns false if the frame must be forwarded instead, for example because
+// an action has already changed or sent the frame. src is the guest's MAC address.
 func (x *xlate) answer(inPort *PortInfo, s fdb.Segment, f *vlanFrame, src uint64) bool {
 	if inPort.Kind != PortNormal || x.dirty || len(x.actions) > 0 {
 		return false
@@ -137,10 +137,10 @@ func (x *xlate) answer(inPort *PortInfo, s fdb.Segment, f *vlanFrame, src uint64
 	return true
 }
 
-// answerDeclared answers a guest's ARP request or neighbour solicitation for an IP address that
-// weft-central has declared, or that is the host's own service. mac is the MAC address in the answer,
-// and asker is the guest's own one. If both are equal, answerDeclared does not answer, because the
-// request is duplicate address detection.
+// answerDeclared answers a guest's ARP request or neighbour solicitation for an IP address that the
+// central controller (weft-central) has declared, or that is the host's own service. mac is the MAC
+// address in the answer, and asker is the guest's own one. If both are equal, answerDeclared does not
+// answer, because the request is duplicate address detection.
 func (x *xlate) answerDeclared(mac, asker uint64) bool {
 	if mac == asker {
 		return false

@@ -9,12 +9,12 @@ import (
 	"weft/packet"
 )
 
-// This file applies filter rules in the action normal, in networks that weft-central has declared.
-// weft-central puts ports into groups, and a group has rules (policy.go). A frame from a port with
-// groups is tracked in the connection tracking zone of this port and looked up again. The second
-// translation checks the rules, commits a new connection, and executes normal. A frame to a port with
-// groups is tracked in the zone of that port, and a further translation delivers it. Frames between
-// ports without groups skip all of this.
+// This file applies filter rules in the action normal, in networks that the central controller
+// (weft-central) has declared. It puts ports into groups, and a group has rules (policy.go). A frame
+// from a port with groups is tracked in the connection tracking zone of this port and looked up again.
+// The second translation checks the rules, commits a new connection, and executes normal. A frame to a
+// port with groups is tracked in the zone of that port, and a further translation delivers it. Frames
+// between ports without groups skip all of this.
 //
 // Frames to multicast and broadcast addresses have no connections, so the rules are compared with each
 // frame itself.
@@ -89,9 +89,9 @@ func (x *xlate) maySend(network *fdb.Network, from *PortInfo) bool {
 	return false
 }
 
-// deliver sends the frame to a port of a network that weft-central has declared, if the rules of the
-// port's groups allow it. A unicast IP frame to a port with groups is tracked first, and a later
-// translation decides.
+// deliver sends the frame to a port of a network that the central controller (weft-central) has
+// declared, if the rules of the port's groups allow it. A unicast IP frame to a port with groups is
+// tracked first, and a later translation decides.
 func (x *xlate) deliver(to *PortInfo) {
 	if to.Policy == nil {
 		x.sendTo(to)
@@ -238,8 +238,8 @@ func (x *xlate) refuseFrame(port *PortInfo, reason string) {
 }
 
 // askForPeer handles a frame that the rules have refused because the switch does not know the address of
-// the other end. It makes the control process ask weft-central for this address, which may be in a group
-// that a rule allows.
+// the other end. It makes the control process ask the central controller (weft-central) for this
+// address, which may be in a group that a rule allows.
 func (x *xlate) askForPeer(s *subject) {
 	if !s.unknown.Valid() {
 		return

@@ -21,7 +21,7 @@
 //	mirror.go, sample.go                  copies for the mirrors of a bridge, samples for its exporters
 //	tableset.go                           the tables that a translation has searched
 //
-// The action normal:
+// The action normal (weft-central is the central controller of several hosts):
 //
 //	normal.go, vlan.go, tags.go           learns, forwards and floods within VLANs
 //	vlanlimit.go                          hides what is behind the outer tag

@@ -88,8 +88,8 @@ type PortInfo struct {
 	// Policing limits the frames that arrive on the port. A frame beyond the rate of any
 	// bucket is dropped.
 	Policing []TokenBucket
-	// Policy has the filter rules of the weft-central groups of a PortNormal; nil: the port is in no
-	// group, and its frames are not filtered.
+	// Policy has the filter rules of the groups into which the central controller (weft-central) has put a
+	// PortNormal; nil: the port is in no group, and its frames are not filtered.
 	Policy *Policy
 	// Central is true for ports that weft-central, the central controller, has declared, and for the tunnel
 	// of its networks. Frames of the port that match no flow of table 0 continue in CentralTable. normal
@@ -182,18 +182,19 @@ type Env interface {
 // Networks gives translations access to the networks that the central controller, weft-central, has
 // declared.
 type Networks interface {
-	// Central reports whether weft-central has declared at least one port
+	// Central reports whether the central controller (weft-central) has declared at least one port
 	// (PortInfo.Central).
 	Central() bool
-	// CentralTunnel returns the tunnel port to the other hosts of weft-central's
-	// networks; ok is false if there is none.
+	// CentralTunnel returns the tunnel port to the other hosts of the networks that the central controller
+	// (weft-central) has declared; ok is false if there is none.
 	CentralTunnel() (port PortInfo, ok bool)
-	// Network returns the settings of the network that weft-central has declared for segment s, or nil.
+	// Network returns the settings of the network that the central controller (weft-central) has declared
+	// for segment s, or nil.
 	Network(s fdb.Segment) *fdb.Network
 	// Place returns the location of a MAC address of a declared network: behind a
 	// port of this switch or behind another host.
 	Place(s fdb.Segment, mac uint64) (place fdb.Place, ok bool)
-	// HostOf returns the MAC address that weft-central has declared for IP address ip in the network
-	// of segment s.
+	// HostOf returns the MAC address that the central controller (weft-central) has declared for IP address
+	// "ip" in the network of segment s.
 	HostOf(s fdb.Segment, ip netip.Addr) (mac uint64, ok bool)
 }

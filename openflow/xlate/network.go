@@ -12,8 +12,8 @@ import (
 // on this switch and, behind weft-central's tunnel, the other hosts. Ports without a VNI and tunnels
 // that users have configured do not belong to it.
 
-// network returns the settings of the network that weft-central has declared for segment s. It returns nil
-// if weft-central has declared none, or if s has no VNI.
+// network returns the settings of the network that the central controller (weft-central) has declared
+// for segment s. It returns nil if there is no such network, or if s has no VNI.
 func (x *xlate) network(s fdb.Segment) *fdb.Network {
 	if s.Local() == 0 {
 		return nil
@@ -22,7 +22,8 @@ func (x *xlate) network(s fdb.Segment) *fdb.Network {
 }
 
 // reaches reports whether normal, flood and all may send a frame of segment s to the port. network has
-// the settings of the network that weft-central has declared for s; nil: it has declared none.
+// the settings of the network that the central controller (weft-central) has declared for s; nil: there
+// is no such network.
 func (p *PortInfo) reaches(s fdb.Segment, network *fdb.Network) bool {
 	if network != nil {
 		return p.Kind == PortNormal && p.InVNI && fdb.SegmentOf(p.VNI) == s
@@ -32,10 +33,10 @@ func (p *PortInfo) reaches(s fdb.Segment, network *fdb.Network) bool {
 
 func (p *PortInfo) isCentralTunnel() bool { return p.Central && p.Kind == PortTunnel }
 
-// declaredSource reports whether weft-central has declared that the source address src is behind the
-// frame's input port. The action normal then does not learn src. If src is on another host,
-// declaredSource only checks that the frame is from the tunnel to the other hosts. So frames of
-// different hosts share megaflows.
+// declaredSource reports whether the central controller (weft-central) has declared that the source
+// address src is behind the frame's input port. The action normal then does not learn src. If src is on
+// another host, declaredSource only checks that the frame is from the tunnel to the other hosts. So
+// frames of different hosts share megaflows.
 func (x *xlate) declaredSource(inPort *PortInfo, s fdb.Segment, src uint64) bool {
 	x.depends(fdb.RefOfMAC(src))
 	place, ok := x.env.Place(s, src)
@@ -48,9 +49,9 @@ func (x *xlate) declaredSource(inPort *PortInfo, s fdb.Segment, src uint64) bool
 	return place.Port == inPort.At()
 }
 
-// sendToPlace sends the frame to the location that weft-central has declared for its destination. A
-// frame from the tunnel never returns to the tunnel. Otherwise two hosts whose declarations differ would
-// send it to each other forever.
+// sendToPlace sends the frame to the location that the central controller (weft-central) has declared
+// for its destination. A frame from the tunnel never returns to the tunnel. Otherwise two hosts whose
+// declarations differ would send it to each other forever.
 func (x *xlate) sendToPlace(inPort uint32, s fdb.Segment, f *vlanFrame, place *fdb.Place) {
 	x.usedPorts = true
 	var port PortInfo
@@ -83,7 +84,8 @@ func (x *xlate) sendToPlace(inPort uint32, s fdb.Segment, f *vlanFrame, place *f
 	}
 }
 
-// toMembers sends a copy of the frame to each other host of a network that weft-central has declared.
+// toMembers sends a copy of the frame to each other host of a network that the central controller
+// (weft-central) has declared.
 func (x *xlate) toMembers(s fdb.Segment, network *fdb.Network, f *vlanFrame) {
 	port, ok := x.env.CentralTunnel()
 	if !ok {

@@ -34,8 +34,8 @@ func (p *PortInfo) towards(remote netip.Addr) *PortInfo {
 	return &one
 }
 
-// origin returns the remote that sent the frame, for ports with Remotes and
-// weft-central's tunnel; otherwise an invalid address.
+// origin returns the remote that sent the frame, for a port with Remotes and for the tunnel of the
+// central controller (weft-central). For other ports it returns an invalid address.
 func (x *xlate) origin(port *PortInfo) netip.Addr {
 	if port.Kind != PortTunnel || len(port.Remotes) == 0 && !port.Central {
 		return netip.Addr{}

@@ -10,8 +10,9 @@ import (
 	"weft/openflow/fdb"
 )
 
-// This file has the rules of weft-central's groups, and decides about one frame. checks.go calls it for
-// the port that sends the frame and for each port that gets it.
+// This file has the rules of the groups into which the central controller (weft-central) puts ports, and
+// decides about one frame. checks.go calls it for the port that sends the frame and for each port that
+// gets it.
 //
 // The rules allow connections. A frame of a connection is allowed if the rules allow the connection's
 // first packet, which the original tuple of the connection shows (ct_nw_src and so on). Each translation
@@ -59,7 +60,8 @@ type subject struct {
 	remote   openflow.FieldID // IP address of the other end
 	noPorts  bool             // the frame is a later fragment, which has no ports
 	// peer returns the groups of the port at the other end of the connection. If the switch does not know
-	// the address of the other end, the result "unknown" is what the control process must ask weft-central.
+	// the address of the other end, the result "unknown" is what the control process must ask the central
+	// controller (weft-central).
 	peer func() (groups *fdb.Groups, unknown fdb.Question)
 
 	resolved bool // peer was called; the fields below have its results

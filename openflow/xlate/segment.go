@@ -20,7 +20,7 @@ func (x *xlate) segment(port *PortInfo) fdb.Segment {
 }
 
 // accepts reports whether the actions normal, flood and all may send frames of segment s of the port's
-// bridge to the port. It is not for networks that weft-central has declared.
+// bridge to the port. It is not for networks that the central controller (weft-central) has declared.
 func (p *PortInfo) accepts(s fdb.Segment) bool {
 	if s.Local() == 0 || p.Kind == PortTunnel && p.FlowVNI || p.Kind != PortTunnel && !p.InVNI {
 		return true

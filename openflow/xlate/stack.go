@@ -23,7 +23,7 @@ const (
 type stacked struct {
 	v    openflow.Value128
 	bits uint8
-	// size is the size in bytes of the stack up to this value; see maxStackBytes.
+	// size is the size in bytes of the stack up to this value, counted as for maxStackBytes.
 	size uint32
 }
 

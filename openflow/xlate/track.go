@@ -128,7 +128,8 @@ func (x *xlate) resumeAt(table uint8) {
 	x.note("continues in the next table after tracking")
 }
 
-// freeze returns the present state of the translation, from which another one continues in the table.
+// freeze returns the present state of the translation. Another translation continues from it, with a
+// look-up in the table.
 func (x *xlate) freeze(table uint8) Frozen {
 	f := Frozen{Table: table, Bridge: x.p.Bridge(), InPort: x.patch, Bare: x.bare, Queue: x.queue, Mirrored: x.mirrored}
 	copy(f.State[:], x.flow[flowtable.KeyWords:])

@@ -17,11 +17,11 @@ import (
 // or flowtable.MaxActions, ends. Outputs of earlier actions remain. The frame is counted as
 // packet.DropLoop unless stated otherwise.
 const (
-	// maxResubmits is the largest number of resubmit and goto_table actions. Executed groups and patch
-	// ports that the frame crosses count, too.
+	// maxResubmits is the largest number of resubmit and goto_table actions. Executed groups, outputs to
+	// the port TABLE, and patch ports that the frame crosses count, too.
 	maxResubmits = 4096
-	// maxDepth is the deepest nesting of groups, of crossed patch ports, and of resubmits to the same or an
-	// earlier table.
+	// maxDepth is the deepest nesting of groups, of outputs to the port TABLE, of crossed patch ports, and
+	// of resubmits to the same or an earlier table.
 	maxDepth = 64
 	// maxSteps is the largest number of steps. A step is an executed action, a look-up, a bucket, a group
 	// whose state decides whether a bucket is live, a mirror that selects the frame, or a port that a flood
@@ -258,10 +258,10 @@ func (x *xlate) note(text string) {
 	}
 }
 
-// pipeline searches a table, executes the matching rule, and follows goto_table. If
-// isFirst is set, a frame without a matching rule is a table miss, or continues in
-// CentralTable if weft-central has declared its port. If isFirst is not set, the look-up
-// is a resubmit.
+// pipeline searches a table, executes the matching rule, and follows goto_table. If isFirst is set, a
+// frame without a matching rule is a table miss. But in table 0, if the central controller
+// (weft-central) has declared the frame's input port, the frame continues in CentralTable. If isFirst is
+// not set, the look-up is a resubmit.
 func (x *xlate) pipeline(table uint8, isFirst bool) {
 	for {
 		rule, conj := x.lookup(table)

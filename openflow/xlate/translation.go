@@ -33,7 +33,8 @@ type Translation struct {
 	// Patches lists the patch ports that the frame crosses and the mirrors that copy it, in order.
 	Patches []Crossing
 	// Question is an address whose location the translation needs and the switch does not know. The control
-	// process asks weft-central for it. If no host has the address, the translation is right as it is.
+	// process asks the central controller (weft-central) for it. If no host has the address, the
+	// translation is right as it is.
 	Question fdb.Question
 	MustAsk  bool // the network sends addresses only on demand (Network.Asked), so the frame needs the answer
 	// Request is true if the frame is a guest's request that this host answers itself, such as DHCP. The
