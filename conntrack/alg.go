@@ -9,32 +9,32 @@ import (
 	"weft/packet"
 )
 
-// This file has the application layer gateways (ALGs) of FTP (RFC 959, RFC 2428) and
-// TFTP (RFC 1350). An FTP control connection or a TFTP request announces the address
-// and port of a further connection, which is then related to it. A gateway accepts only
-// announcements of the sender's own address, so that nobody opens a path to a third
-// host. Announcements on an FTP control connection with NAT are rewritten; see
-// shift.go.
+// This file has the application layer gateways (ALGs) of FTP (RFC 959, RFC 2428) and TFTP (RFC 1350). An
+// FTP control connection or a TFTP request announces a second connection, which the tracker then takes for
+// related (ct_state +rel). A gateway accepts an announcement only if it names the sender's own address.
+// Otherwise a host could open a path to another host. If the FTP control connection has NAT, shift.go
+// rewrites the announcement.
 
-// ALG is an application layer gateway, which finds the connections that others announce.
+// ALG is a kind of application layer gateway. A gateway finds the further connections that a connection
+// announces, such as the data connections of FTP.
 type ALG uint8
 
-// Gateways. ALGNone means that connections are not searched for announcements.
+// Kinds of gateways. ALGNone: no gateway.
 const (
 	ALGNone ALG = iota
 	ALGFTP
 	ALGTFTP
 )
 
-// maxCommand is the number of bytes of an FTP segment that the gateway reads.
-// Announcements are shorter than this and begin their segment.
+// maxCommand is the number of payload bytes that the FTP gateway reads. It finds an announcement only if
+// the announcement begins with the first of these bytes and ends within them.
 const maxCommand = 120
 
-// announce passes frame x, which belongs to connection n in direction dir, to the connection's
-// gateway (FTP or TFTP). It does nothing if the connection has no gateway, or no longer has
-// generation g. It returns false if the caller must drop the frame: connection n is translated,
-// and another one has announced the same address and port. The announced connection would then reach
-// the other's client. Without translation, both announce the same host, so neither frame is dropped.
+// announce passes frame x to the gateway (FTP or TFTP) of connection n. dir is the direction of the frame.
+// Without a gateway, or if the connection no longer has generation g, announce does nothing and returns
+// true. It returns false if the caller must drop the frame: NAT translates connection n, and another
+// connection has already announced the same translated address and port. The new connection would then
+// reach the wrong client. Without NAT, both connections announce the same host, so no frame is dropped.
 func (tr *Tracker) announce(x *trackedFrame, n, g uint32, dir uint8) (ok bool) {
 	t := tr.Table
 	var v view
@@ -95,11 +95,11 @@ func payloadOf(b *packet.Batch, f *packet.Frame) []byte {
 	return h[at:min(at+maxCommand, len(h))]
 }
 
-// translationOfParent chooses the translation of a related connection whose FTP or TFTP parent
-// (announcing connection) is translated. The new connection gets the addresses that the announcer
-// itself uses, and the port that it announced. replyTuple is set to the reply tuple; the result is
-// the flags of the connection. ok is false if the parent is not translated. The caller holds the
-// table's lock.
+// translationOfParent chooses the NAT of a related connection. Its parent is the FTP or TFTP connection
+// that has announced it. If the parent has NAT, the translated frames of the related connection have the
+// addresses that the announcing host uses on the parent connection, and the announced port. The results are
+// replyTuple (the tuple of the answers) and the flags of the new connection. ok is false if the parent has
+// no NAT. The caller holds the table's lock.
 func (tr *Tracker) translationOfParent(p *probe, nat *NAT, g *newConn, replyTuple *probe, now uint64) (flags uint16, ok bool) {
 	t, n := tr.Table, g.related.Number
 	if g.related.Generation == 0 || nat.Kind == NATNone {
@@ -204,8 +204,8 @@ func (a *announced) readExtended(line []byte, full bool) bool {
 	return len(family)+len(address) == 0
 }
 
-// fields is a text whose first fields have been read and removed. The byte "between" separates
-// its fields. That byte is 0 after the last field.
+// fields is the rest of a text of fields, from which nextField removes the first field. The byte "between"
+// separates the fields. It becomes 0 when the last field is removed.
 type fields struct {
 	text    []byte
 	between byte

@@ -9,10 +9,10 @@ import (
 	"weft/packet"
 )
 
-// Kinds of lists of connections. Each connection is in one list of its quota holder (a
-// port or zone, holder.go) and in the list of the same kind of its member (a quota
-// holder within a zone, member.go). A list is in the order in which connections joined
-// it. Eviction begins with the oldest.
+// Kinds of eviction lists. A connection is in two lists of the same kind: one of its quota holder (the port
+// or ct zone for which it counts, see holder.go), and one of its member (the quota holder within one ct
+// zone, see member.go). A list is in the order in which the connections joined it. Eviction begins with the
+// oldest.
 const (
 	listUnreplied = iota // no reply so far
 	listClosing          // TCP connections that both sides have closed
@@ -80,8 +80,9 @@ func (m *Memory) zoneLimit(z *zone) (n uint32, limited bool) {
 	return n, n != 0
 }
 
-// join adds connection n to the end of two lists of this kind, such as listUnreplied: the list of its
-// quota holder and the list of its member. The caller holds the table's lock.
+// join adds connection n to the end of its two eviction lists of this kind, such as listUnreplied: the list
+// of its quota holder (a port or ct zone) and the list of its member (the quota holder within one ct zone).
+// The caller holds the table's lock.
 func (t *Table) join(n uint32, kind uint8) {
 	t.conns[n].list = kind
 	m := t.links[n].member
@@ -104,8 +105,8 @@ func (t *Table) push(l *list, n uint32, level int) {
 	l.count++
 }
 
-// leave removes connection n from its lists. It does not change c.list, because workers
-// read this field without the lock.
+// leave removes connection n from its two eviction lists. It does not change c.list, because workers read
+// this field without the lock.
 func (t *Table) leave(n uint32) {
 	c := &t.conns[n]
 	kind := c.list
@@ -131,8 +132,8 @@ func (t *Table) pull(l *list, n uint32, level int) {
 	l.count--
 }
 
-// relist moves connection n to the lists of another kind. It does nothing if n no longer
-// has generation g. The caller does not hold the table's lock.
+// relist moves connection n to the eviction lists of another kind. It does nothing if n no longer has
+// generation g. The caller does not hold the table's lock.
 func (t *Table) relist(n, g uint32, kind uint8) {
 	t.lock()
 	if c := &t.conns[n]; c.generation() == g && c.list != kind {
@@ -142,9 +143,9 @@ func (t *Table) relist(n, g uint32, kind uint8) {
 	t.unlock()
 }
 
-// makeRoom evicts a connection if the zone is at its limit, and another one if the table
-// is at its limit. It returns false if nothing may be evicted. h is the quota holder of
-// the new connection.
+// makeRoom makes room for a new connection of quota holder h. If the zone is at its limit, it evicts a
+// connection of the zone. If the table is at its limit, it evicts a connection of the table. It returns
+// false if no connection may be evicted.
 func (t *Table) makeRoom(zone uint16, h uint32) bool {
 	z := &t.zones[zone]
 	if limit, limited := t.zoneLimit(z); limited && z.count >= limit {
@@ -161,8 +162,8 @@ func (t *Table) makeRoom(zone uint16, h uint32) bool {
 	return t.head.count < uint32(t.Limit()) || t.evictFor(h)
 }
 
-// evictFirst ends the first connection of list l. The counts of connections still include it: its seat
-// (member.go) stays until the caller calls enrol or settleSeat.
+// evictFirst ends the first connection of list l. The counts of connections still include it until the
+// caller calls enrol, which puts a new connection in its place, or settleSeat, which subtracts it.
 func (t *Table) evictFirst(l *list, level int) {
 	n := l.first - 1
 	t.holders[t.holderOf(n)].evicted++
@@ -179,8 +180,8 @@ type newConn struct {
 	label   [2]uint64
 	marked  bool
 	related Ref // the parent: the connection that has announced this one; zero: none
-	// announcer is the direction, in the parent, of the frame that announced this connection. announced
-	// is the port in the announcement.
+	// announcer is the direction, in the parent connection, of the frame with the announcement. announced
+	// is the announced port.
 	announcer uint8
 	announced uint16
 	alg       ALG
@@ -198,8 +199,8 @@ func (tr *Tracker) create(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, 
 	return ref, created, reason
 }
 
-// createLocked is create for a caller that holds the table's lock. It may leave the seat of an evicted
-// connection, so the caller must call settleSeat.
+// createLocked does the work of create for a caller that holds the table's lock. The caller must then call
+// settleSeat, because the counts may still include a connection that createLocked has evicted.
 func (tr *Tracker) createLocked(p *probe, nat *NAT, g *newConn, now uint64) (ref Ref, created bool, reason packet.DropReason) {
 	t := tr.Table
 	if n, _ := t.find(p); n != none {
@@ -284,7 +285,8 @@ func (t *Table) fill(n uint32, p, replyTuple *probe, flags uint16, g *newConn, n
 	t.refresh(c, g.class, now)
 }
 
-// refuse counts a refused connection of quota holder h. It returns the results of createLocked.
+// refuse counts a refused connection of quota holder h. It returns the results that createLocked must then
+// return.
 func (t *Table) refuse(h uint32) (Ref, bool, packet.DropReason) {
 	t.head.counters.RefusedLimit++
 	t.holders[h].refused++
@@ -316,8 +318,8 @@ func (t *Table) erase(n uint32, reason Reason) {
 	t.dismiss(t.seatOf(n))
 }
 
-// strike ends live connection n as erase does, but leaves the connection's seat: the counts of the
-// table, zone, quota holder and member still include it.
+// strike ends live connection n as erase does, but does not subtract it from the counts of the table, the
+// zone, the quota holder and the member.
 func (t *Table) strike(n uint32, reason Reason) {
 	c := &t.conns[n]
 	t.emitEvent(n, eventDestroy, reason)

@@ -11,12 +11,12 @@ import (
 	"weft/packet"
 )
 
-// conn is the part of a connection that each of its frames needs. It is one cache line.
-// Arrays with the same index hold the other parts.
+// conn is the part of a connection's record that each frame needs, in one cache line. The other parts are
+// in arrays of the type Memory, at the same index.
 type conn struct {
-	// meta holds the generation in its lower half; the generation is odd while the
-	// connection lives. The upper half is the epoch of the engine that holds the
-	// connection's lock; 0: not locked.
+	// meta has two halves. The lower half is the generation, which is odd while the connection lives. The
+	// upper half is 0 while the connection is not locked. Otherwise it is the epoch (the number of the
+	// start) of the engine that has locked the connection.
 	meta      atomic.Uint64
 	tuples    [2]words // tuples that frames have before translation: original direction, reply direction
 	expiresNS uint64   // CLOCK_MONOTONIC
@@ -30,8 +30,8 @@ type conn struct {
 	born      uint32 // generation when the connection began
 }
 
-// links are a connection's neighbours in two lists: the list of its member, and the list
-// of its quota holder.
+// links are the neighbours of a connection in its two eviction lists: the list of its member (see
+// member.go) and the list of its quota holder (see holder.go).
 type links struct {
 	in     [2]link
 	member uint32 // number of the connection's member
@@ -84,9 +84,9 @@ type Ref struct {
 
 func (c *conn) generation() uint32 { return uint32(c.meta.Load()) }
 
-// hasGeneration loads the generation after all earlier loads, and reports whether it is g. If
-// so, fields that were read without a lock before belong to this generation, because a worker
-// that reuses the record first makes the generation even (see kill).
+// hasGeneration reports whether the connection has generation g. It loads the generation after all earlier
+// loads. If the result is true, fields that the caller has read before without a lock belong to this
+// generation. The reason is that the method kill makes the generation even before the record is used again.
 func (c *conn) hasGeneration(g uint32) bool { return uint32(c.metaAfter()) == g }
 
 // metaAfter loads meta after all earlier loads. On arm64, the processor may do an atomic load
@@ -208,8 +208,8 @@ func (t *Table) read(n, g uint32, v *view) bool {
 	}
 }
 
-// readBorn copies a connection to v, whatever its present generation is. ref has the generation that
-// the connection had at its beginning. readBorn returns false if the connection has ended.
+// readBorn copies a connection to v. ref has the generation in which the connection began; the connection
+// may have changed its generation since. readBorn returns false if the connection has ended.
 func (t *Table) readBorn(ref Ref, v *view) bool {
 	return ref.Number < uint32(len(t.conns)) && t.read(ref.Number, t.conns[ref.Number].generation(), v) && v.born == ref.Generation
 }

@@ -36,8 +36,9 @@ func (m *Memory) Each(now uint64, visit func(*Entry) bool) {
 	m.EachIn(0, uint32(len(m.conns)), now, visit)
 }
 
-// EachIn calls visit as Each does, for the records with numbers from start to end-1. It reports whether
-// the table has records from number end on. It returns false if visit has returned false.
+// EachIn calls visit as Each does, but only for the records with the numbers start to end-1. It returns
+// true if the caller should continue at the number "end". It returns false if visit has returned false, or
+// if the table has no records from there on.
 func (m *Memory) EachIn(start, end uint32, now uint64, visit func(*Entry) bool) bool {
 	fresh := min(m.head.fresh, uint32(len(m.conns)))
 	var e Entry

@@ -11,11 +11,10 @@ import (
 	"weft/packet"
 )
 
-// This file reports the beginning, changes and end of connections to the control
-// process while it watches (Watch). Without a watcher, an event costs only the test of
-// one word. All workers write one ring under the table's lock, so the events of a
-// connection are in order. If the ring is full, an event is lost and counted; no worker
-// waits.
+// This file reports the beginning, changes and end of connections to the control process. The control
+// process asks for the reports with Watch. Without reports, an event costs only the test of one word. All
+// workers write to one ring under the table's lock, so the events of a connection are in order. If the ring
+// is full, an event is lost and counted; no worker waits.
 
 // eventRingBytes is the size of the event ring: about 10,000 events.
 const eventRingBytes = 1 << 20

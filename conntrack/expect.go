@@ -4,21 +4,23 @@ package conntrack
 
 import "weft/packet"
 
-// Expectations are announced connections (alg.go) that have not begun yet. A hash table has them.
-// Each expectation counts for the quota holder (port or zone, holder.go) of the announcing frame. If all
-// records are in use, the quota holder with the most expectations loses its oldest one.
+// An expectation is an announced connection (see alg.go) that has not begun yet. The expectations are in a
+// hash table. An expectation counts for the quota holder (port or zone, see holder.go) of the frame with
+// the announcement. If all records are in use, the quota holder with the most expectations loses its oldest
+// one.
 //
-// Two expectations cannot have the same tuple. While the first expectation is valid, another
-// connection's announcement of this tuple is refused and counted for its quota holder. Otherwise a
-// later announcement could end or take over a connection that somebody else has announced.
+// Two expectations cannot have the same tuple. While the first one is valid, an announcement of the same
+// tuple by another connection is refused. The refusal is counted for the quota holder of this other
+// connection. Without the rule, the second announcement could take the announced connection away from the
+// connection that announced it first.
 
 const (
 	// MaxExpectations is the largest number of expectations of a table.
 	MaxExpectations = 1024
 	// expectationNS is the lifetime of an expectation.
 	expectationNS = 120_000_000_000
-	// maxExpectedPorts is the number of other ports that expect tries if another client
-	// behind the same translated address has announced the same port.
+	// maxExpectedPorts is the largest number of other ports that the method expect tries. It tries other
+	// ports if two clients behind the same translated address have announced the same port.
 	maxExpectedPorts = 64
 	// expectationsSwept is the number of records that one step of the sweep checks for expiry.
 	expectationsSwept = 4
@@ -43,8 +45,8 @@ type expectation struct {
 	own        link   // neighbours in the quota holder's list, oldest first
 }
 
-// expecter lists and counts the expectations of a quota holder. The table's lock guards
-// it. The control process reads the counters without the lock.
+// expecter has the list and the counters of the expectations of one quota holder (a port or zone). The
+// table's lock guards it. The control process reads the counters without the lock.
 type expecter struct {
 	records list   // oldest first
 	refused uint32 // number of refused announcements
@@ -90,9 +92,9 @@ func (t *Table) valid(x *expectation, now uint64) bool {
 	return x.expiresNS >= now && up.generation()&1 != 0 && up.born == x.parent.Generation
 }
 
-// expect adds an expectation. If another client behind the same translated address
-// has announced the same port, it changes e.dstPort to a free port. It returns false if
-// another announcement has the tuple.
+// expect adds an expectation (an entry for an announced connection). If another client behind the same
+// translated address has announced the same port, it changes e.dstPort to a free port. It returns false if
+// the expectation of another announcement has the tuple.
 func (t *Table) expect(e *expectation, now uint64) bool {
 	t.lock()
 	defer t.unlock()
@@ -130,8 +132,8 @@ func (t *Table) otherPort(e *expectation, triesBefore int) uint16 {
 	return ephemeralLo + uint16(h%(1<<16-ephemeralLo))
 }
 
-// clashes reports whether the expectation with number index is valid and comes from another
-// announcement than e.
+// clashes reports whether the expectation with number index is valid and belongs to another announcement
+// than e does.
 func (t *Table) clashes(index uint32, e *expectation, now uint64) bool {
 	x := &t.expectations[index]
 	return (x.parent != e.parent || x.announced != e.announced) && t.valid(x, now)

@@ -8,13 +8,13 @@ import (
 	"weft/packet"
 )
 
-// Fast runs frame i of the batch through a ct action, on the connection that Settle has found
-// for it. The frame must be TCP or UDP. Fast updates the connection's state and timeout, rewrites
-// the frame if translates is set and the connection has NAT, and returns the ct_state bits snat and
-// dnat. now is CLOCK_MONOTONIC in nanoseconds.
+// Fast executes a ct action on frame i of the batch, which must be TCP or UDP. It uses the connection that
+// Settle has found for the frame. Fast updates the connection's state and timeout. If translates is set and
+// the connection has NAT, it rewrites the frame. It returns the ct_state bits snat and dnat. now is
+// CLOCK_MONOTONIC in nanoseconds.
 //
-// ok is false if the connection has ended or changed, or is not established. Fast has then changed
-// nothing, and the caller must use Process, whose result may differ.
+// ok is false if the connection has ended or changed, or is not established. Fast has then changed nothing,
+// and the caller must use Process instead.
 func (tr *Tracker) Fast(b *packet.Batch, i int, translates bool, now uint64) (state uint8, ok bool) {
 	i %= packet.BatchSize
 	t, f, dir := tr.Table, &b.Frames[i], tr.dirs[i]&1
@@ -42,9 +42,10 @@ func (tr *Tracker) Fast(b *packet.Batch, i int, translates bool, now uint64) (st
 	return tr.fastOther(b, f, &tr.probes[i], Ref{n, g}, dir)
 }
 
-// FastAll calls Fast for a list of frames, up to the first frame for which Fast returns false. It returns the
-// number of frames before that one. For frames in the set quick, which is Settled.Quick, it only compares
-// the generation and rewrites the frame.
+// FastAll calls Fast for each frame in the list. It stops at the first frame for which Fast returns false,
+// and returns the number of frames before that one. The set quick (Settled.Quick) has the frames for which
+// Fast would change nothing in the connection. For them, FastAll only compares the generation and rewrites
+// the frame.
 func (tr *Tracker) FastAll(b *packet.Batch, frames []uint8, quick uint32, translates bool, now uint64) int {
 	conns := tr.Table.conns
 	for n, i := range frames {

@@ -15,18 +15,17 @@ import (
 
 // Limits of one worker.
 const (
-	// MaxDatagrams is the number of records, one for each datagram. A sender begins a
-	// datagram only while it has fewer than there are free records. One sender alone thus
-	// uses at most half of the records, two senders a third each. Fragments beyond the
-	// limit are dropped.
+	// MaxDatagrams is the number of records. Each incomplete datagram takes one. A sender may begin another
+	// datagram only while it has fewer datagrams than there are free records. So one sender alone uses at
+	// most half of the records, and two senders use a third each. Fragments beyond this limit are dropped.
 	MaxDatagrams = 256
 	// MaxFragments is the largest number of fragments of a datagram. A datagram with
 	// more is discarded.
 	MaxFragments = 64
-	// fragmentTimeoutNS is the longest time for which fragments wait for their
-	// datagram.
+	// fragmentTimeoutNS is the longest time for which the fragments of an incomplete datagram are kept.
 	fragmentTimeoutNS = 1_800_000_000
-	// MaxSenders is the number of quotas for senders; see Fragment.Sender.
+	// MaxSenders is the number of counters that count datagrams by sender. Senders whose numbers are equal
+	// modulo MaxSenders share a counter.
 	MaxSenders = 2048
 )
 
@@ -48,8 +47,8 @@ type Fragment struct {
 	Key      FragmentKey
 	From, To uint32
 	More     bool // further bytes of the datagram follow after To
-	// Sender modulo MaxSenders is the number of the quota that pays for the datagram if
-	// this fragment arrives first.
+	// Sender is the number of the sender. The datagram counts for the sender of the fragment that arrives
+	// first; see MaxDatagrams.
 	Sender uint32
 }
 
@@ -101,9 +100,9 @@ func fragmentHeader(h []byte, ip int) (offset int, ok bool) {
 	return 0, false
 }
 
-// Fragments has the datagrams of one worker whose fragments are collected. The zero value is
-// empty. Seed must be random, so that no sender can choose datagrams whose hashes collide. Count is
-// the number of datagrams.
+// Fragments collects the fragments that one worker receives. The zero value is empty. Seed must be random,
+// so that no sender can choose datagrams whose hashes collide. Count is the number of datagrams that have a
+// record.
 type Fragments struct {
 	Seed     uint64
 	Count    int
@@ -142,8 +141,9 @@ const (
 	// FragmentTwice means that the fragment was not added: it is a duplicate, or its datagram
 	// is already complete or discarded.
 	FragmentTwice
-	// FragmentBad means that the fragment does not fit to the others, or is one too many. The
-	// datagram is discarded. The caller drops this frame and the frames in the datagram's slots.
+	// FragmentBad means that the fragment contradicts the others, for example because it overlaps one, or
+	// that the datagram has too many fragments. The datagram is discarded. The caller drops this frame and
+	// the frames in the datagram's slots.
 	FragmentBad
 	// FragmentNoRoom means that the fragment begins a datagram beyond its sender's quota.
 	FragmentNoRoom

@@ -13,15 +13,15 @@ package conntrack
 // one needs the space.
 
 const (
-	// Ports is the number of ports that are quota holders. Port numbers are smaller.
+	// Ports is the number of ports that can be quota holders. A port's number is less than Ports.
 	Ports = 1024
 	// Holders is the number of quota holders: the ports, followed by the zones.
 	Holders = Ports + Zones
-	// unansweredShare limits a flood of connections without answers. If the table is full, a
-	// quota holder with unreplied connections for at least 1/unansweredShare of the table's
-	// limit loses one of its own when it begins another.
+	// unansweredShare limits a flood of connections without answers. It applies if the table is full and a
+	// quota holder begins a connection. If the quota holder has unreplied connections for 1/unansweredShare
+	// of the table's limit or more, it loses one of them.
 	unansweredShare = 1024
-	// minUnanswered is the lower bound of mostUnanswered, for small tables.
+	// minUnanswered is the smallest result of mostUnanswered. It counts in small tables.
 	minUnanswered = 16
 )
 
@@ -126,8 +126,8 @@ func (t *Table) evictFor(h uint32) bool {
 		heavy != h && t.evictOf(heavy, listEstablished)
 }
 
-// mostUnanswered returns the number of unreplied connections at which a quota holder begins to evict its
-// own; see unansweredShare. tableLimit is the limit of the table or zone.
+// mostUnanswered returns the number of unreplied connections from which on a quota holder loses one of its
+// own for each new one; see unansweredShare. tableLimit is the limit of the table or zone.
 func mostUnanswered(tableLimit uint32) uint32 { return max(tableLimit/unansweredShare, minUnanswered) }
 
 // evictOf ends the oldest connection in one list of quota holder h; kind is the kind of list, such as

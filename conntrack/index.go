@@ -4,14 +4,14 @@ package conntrack
 
 import "math/bits"
 
-// The index is a hash table that finds connections by tuple. A bucket is one cache line with
-// eight slots. Two words hold the signatures (16 bits of the hash) of its entries, so that one
-// operation compares four. Eight numbers name the connections. If a bucket is full, an entry goes into
-// the next bucket with a free slot, and each full bucket on the way counts the entry in "passed". A
-// search ends at the first bucket that has counted none. Entries never move.
+// The index is a hash table that finds connections by tuple. A bucket is one cache line with eight slots. A
+// slot has the number of a connection and a signature (16 bits of the hash). Four signatures are in one
+// word, so that one operation compares all four. If a bucket is full, an entry goes into the next bucket
+// with a free slot. Each full bucket before that one counts the entry in its field "passed". A search ends
+// at the first bucket whose "passed" is 0. Entries never move.
 //
-// At least half of the slots stay free: there are four slots for each connection, and a
-// connection takes one entry, or two if it is translated.
+// At least half of the slots stay free: there are four slots for each connection, and a connection takes
+// one entry, or two if it is translated.
 
 const slots = 8
 
@@ -31,14 +31,15 @@ const none = ^uint32(0)
 
 func signature(hash uint64) uint64 { return hash>>48 | 1 }
 
-// candidates returns two words with 16 bits for each slot of the bucket. Bit 15 of a slot, its mark, is
-// set if the slot has this signature. The lowest mark of a word is always right. A higher one may be wrong,
-// so the caller compares the tuple.
+// candidates compares the signature with those of all slots of the bucket. It returns two words with 16
+// bits for each slot. The highest of the 16 bits, the mark, is set if the slot has this signature. The
+// lowest mark that is set in a word is always right. The others may be wrong, so the caller compares the
+// tuple.
 func (b *bucket) candidates(signature uint64) (lo, hi uint64) {
 	return b.marks(0, signature), b.marks(1, signature)
 }
 
-// marks returns word 0 or 1 of candidates.
+// marks returns the first or the second word that candidates returns; word is 0 or 1.
 func (b *bucket) marks(word int, signature uint64) uint64 {
 	const ones, tops = 0x0001000100010001, 0x8000800080008000
 	x := b.signatures[word] ^ signature*ones
@@ -52,7 +53,8 @@ func firstSlot(lo, hi uint64) uint32 {
 	return slots/2 + uint32(bits.TrailingZeros64(hi))/16
 }
 
-// dropFirst clears the lowest mark of candidates, in lo if lo has one, else in hi.
+// dropFirst clears the lowest mark in the two words that candidates has returned: in lo if lo has a mark,
+// otherwise in hi.
 func dropFirst(lo, hi uint64) (uint64, uint64) {
 	if lo != 0 {
 		return lo & (lo - 1), hi

@@ -10,36 +10,37 @@ import (
 	"weft/packet"
 )
 
-// This file lends connections to the kernel, whose BPF programs (package offload) then forward and
-// translate the frames of one direction without a worker. The table still owns the connection: it takes a
-// direction back when the connection ends, when its ct_* fields change, and when a side begins to close.
-// All frames that cause this go through a worker. The worker of the port calls Renew for each connection
-// that the kernel still uses.
+// This file hands established connections over to the kernel. BPF programs (package offload) then forward
+// and translate their frames without a worker. Each direction of a connection is handed over, or lent, by
+// itself. The table still owns the connection. It takes a direction back when the connection ends, when its
+// ct_* fields change, and when a side begins to close. All frames that cause this go through a worker.
+// While the kernel uses a connection, the worker of the port restarts its timeout with Renew.
 //
-// The kernel does not check TCP sequence numbers, so the tracker no longer knows the valid ones of a lent
-// connection (peerUnknown). From then on it accepts all of them.
+// The kernel does not check TCP sequence numbers. The tracker therefore no longer knows which sequence
+// numbers of a lent connection are valid (the flag peerUnknown), and accepts all of them from then on.
 
-// Kernel is the kernel's table of one port for lent connections. It stores each direction of a connection
-// separately, in an entry whose index is called its place. The caller of PutLease, ClearLease and HasLease
-// holds the lock of the connection table.
+// Kernel is the kernel's table of connections that it forwards for one port. Each entry is one direction of
+// a connection; its index is called place. The caller of PutLease, ClearLease and HasLease holds the lock
+// of the connection table.
 type Kernel interface {
 	// PutLease stores one direction of a connection in a free entry, and returns the entry's index. ok is
 	// false if no entry for this direction is free.
 	PutLease(l Lease) (place uint32, ok bool)
-	// ClearLease removes the direction that PutLease has stored at this place. When it returns, the kernel
+	// ClearLease removes the entry at this place, which PutLease has stored. When it returns, the kernel
 	// passes later frames of that direction of the connection to the worker.
 	ClearLease(place uint32)
-	// HasLease reports whether the entry at this place is in use and names these two megaflows.
+	// HasLease reports whether the entry at this place is in use and refers to these two megaflows.
 	HasLease(place uint32, first, second Stage) bool
-	// NextLease returns the first entry in use at the place "from" or after it: its place, its direction, and
-	// how the kernel has used the direction since the last call. found is false if there is none. Only the
-	// port's worker calls NextLease.
+	// NextLease returns the first entry in use whose index is "from" or more. The results are its index,
+	// its direction of a connection, and what the kernel has done with it since the last call. found is
+	// false if there is none. Only the port's worker calls NextLease.
 	NextLease(from uint32) (place uint32, l LeaseUse, found bool)
-	// Serial returns the serial of the megaflow that the kernel has in a slot, or 0; see Stage.
+	// Serial returns the serial number of the megaflow in this slot of the kernel's table; 0: no megaflow.
+	// See Stage.
 	Serial(slot uint32) uint64
 }
 
-// LeaseUse is the use of a lent direction by the kernel.
+// LeaseUse says how the kernel has used one direction of a connection.
 type LeaseUse struct {
 	Ref  Ref
 	Dir  uint8
@@ -47,14 +48,15 @@ type LeaseUse struct {
 	Idle uint32 // number of consecutive calls of NextLease between which the kernel has forwarded no frame
 }
 
-// Stage names a megaflow in the kernel. Serial distinguishes megaflows that use the same slot in turn; 0: no
-// megaflow.
+// Stage refers to a megaflow in the kernel's table of megaflows. Serial tells apart the megaflows that use
+// the same slot one after another; 0: no megaflow.
 type Stage struct {
 	Slot   uint32
 	Serial uint64
 }
 
-// Lease is one direction of an established TCP or UDP connection.
+// Lease is one direction of an established TCP or UDP connection, with all that the kernel needs to forward
+// its frames.
 type Lease struct {
 	Ref   Ref
 	Dir   uint8
@@ -72,18 +74,20 @@ type Lease struct {
 	First, Second Stage // megaflows before and after tracking; equal if one megaflow does both
 }
 
-// leases has the Kernels of the ports, and the place of each lent direction.
+// leases has the Kernel of each port, and the index of the kernel's entry for each lent direction of a
+// connection.
 type leases struct {
 	kernels []Kernel           // indexed by the number from AddKernel; guarded by the table's lock
 	places  [][2]atomic.Uint64 // indexed by connection and direction; see placeOf
 }
 
-// placeOf returns a word of leases.places: 1 + the number of a Kernel in the upper half, and a place in
-// the lower half. The word of a direction that is not lent is 0.
+// placeOf returns a word of leases.places. Its upper half is 1 + the number of a Kernel, its lower half the
+// index of an entry there. The word is 0 for a direction that is not lent.
 func placeOf(kernel, place uint32) uint64 { return uint64(kernel+1)<<32 | uint64(place) }
 
-// leastLentNS is the shortest timeout, in nanoseconds, with which a connection is lent. It is several
-// times the interval at which the worker calls Renew, so no connection expires while the kernel uses it.
+// leastLentNS is the shortest timeout of a connection that is lent to the kernel, in nanoseconds. It is
+// several times the interval at which the worker calls Renew, so no connection expires while the kernel
+// uses it.
 const leastLentNS = 10_000_000_000
 
 // AddKernel registers a port's Kernel. Lend and TakeBack take the number that it returns.
@@ -102,18 +106,18 @@ func (t *Table) AddKernel(k Kernel) (number uint32) {
 	return uint32(len(s.kernels) - 1)
 }
 
-// RemoveKernel removes a port's Kernel; its number may be used again. The caller has taken all lent
-// directions back.
+// RemoveKernel removes a port's Kernel; AddKernel may use its number again. The caller has called TakeBack
+// for each entry of this Kernel.
 func (t *Table) RemoveKernel(number uint32) {
 	t.lock()
 	t.lent.Load().kernels[number] = nil
 	t.unlock()
 }
 
-// Lend lends the direction of a connection to which frame i belongs. kernel is the number of a port's
-// Kernel. Fast must have returned ok for the frame. The caller sets the fields Scope, First, Second and
-// Translates (the ct action has nat) of l. Lend does nothing if the direction is already lent there with
-// the same megaflows, or if the connection may not be lent.
+// Lend lets the kernel forward one direction of a connection, that of frame i. kernel is the number of a
+// port's Kernel. Fast must have returned ok for the frame. The caller sets these fields of l: Scope, First,
+// Second and Translates (the ct action has nat). Lend does nothing if this Kernel has the direction
+// already, with the same megaflows, or if lendable returns false.
 func (tr *Tracker) Lend(i int, kernel uint32, l Lease) {
 	i %= packet.BatchSize
 	t, n, g, dir, s := tr.Table, tr.numbers[i], tr.generations[i], tr.dirs[i]&1, tr.lent.Load()
@@ -157,8 +161,9 @@ func (tr *Tracker) Lend(i int, kernel uint32, l Lease) {
 	}
 }
 
-// lendable reports whether connection n still has generation g, is established in both directions, has no
-// gateway and no parent, and has a timeout of at least leastLentNS.
+// lendable reports whether the kernel may forward connection n. It requires that n still has generation g,
+// is established in both directions, has no gateway and no parent, and has a timeout of at least
+// leastLentNS.
 func (t *Table) lendable(n, g uint32) bool {
 	c := &t.conns[n]
 	if c.flags&(connFTP|connTFTP|connRelated|connReplied) != connReplied || c.class != tcpEstablished && c.class != udpMultiple {
@@ -182,7 +187,8 @@ func (t *Table) Renew(ref Ref, now uint64) bool {
 	return c.hasGeneration(ref.Generation) && (class == tcpEstablished || class == udpMultiple) && t.keep(c, ref.Generation, class, now)
 }
 
-// TakeBack ends the loan of one direction, which is at a place of the Kernel with number kernel.
+// TakeBack removes one direction of a connection from a Kernel, so that a worker handles its frames again.
+// kernel is the number of the Kernel, and place the index of the entry there.
 func (t *Table) TakeBack(kernel uint32, place uint32, ref Ref, dir uint8) {
 	s := t.lent.Load()
 	t.lock()
@@ -194,7 +200,8 @@ func (t *Table) TakeBack(kernel uint32, place uint32, ref Ref, dir uint8) {
 	s.kernels[kernel].ClearLease(place) // lent by an earlier engine
 }
 
-// take ends the loan of a direction of connection n, if it is lent. The caller holds the table's lock.
+// take removes one direction of connection n from its Kernel, if the direction is lent. The caller holds
+// the table's lock.
 func (s *leases) take(n uint32, dir uint8) {
 	if at := s.places[n][dir].Load(); at != 0 {
 		s.kernels[at>>32-1].ClearLease(uint32(at))
@@ -202,7 +209,7 @@ func (s *leases) take(n uint32, dir uint8) {
 	}
 }
 
-// takeBoth ends the loans of both directions of connection n. The caller holds the table's lock.
+// takeBoth removes both directions of connection n from their Kernels. The caller holds the table's lock.
 func (t *Table) takeBoth(n uint32) {
 	if s := t.lent.Load(); s != nil {
 		s.take(n, 0)
@@ -210,13 +217,13 @@ func (t *Table) takeBoth(n uint32) {
 	}
 }
 
-// isLent reports whether at least one direction of connection n is lent.
+// isLent reports whether the kernel forwards at least one direction of connection n.
 func (t *Table) isLent(n uint32) bool {
 	s := t.lent.Load()
 	return s != nil && s.places[n][0].Load()|s.places[n][1].Load() != 0
 }
 
-// takeBack ends the loans of both directions of connection n. The caller does not hold the table's lock.
+// takeBack does the work of takeBoth for a caller that does not hold the table's lock.
 func (t *Table) takeBack(n uint32) {
 	if t.isLent(n) {
 		t.lock()

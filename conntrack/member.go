@@ -4,15 +4,14 @@ package conntrack
 
 import "math/bits"
 
-// This file has the quotas within a zone that has a limit. A member is a quota holder
-// (a port, or all tunnels; see holder.go) in one zone, with its connections in this zone. If the zone
-// is at its limit, the member with the most connections loses one, by the rules in holder.go.
-// A quota is the zone's limit divided by the number of its members, to within an
-// eighth.
+// This file has the quotas within a ct zone that has a limit of connections. A member stands for the
+// connections of one quota holder (a port, or all tunnels; see holder.go) in one zone. If the zone is at
+// its limit, the member with the most connections loses one, by the rules in holder.go. A quota is the
+// zone's limit divided by the number of its members, to within an eighth.
 //
-// Members also exist in zones without a limit, so that a new limit takes effect at
-// once. A member without connections is freed. There are as many members as records, so
-// allocating a member never fails.
+// Members also exist in zones without a limit, so that a new limit takes effect at once. A member is freed
+// when its last connection ends. The table has as many records for members as for connections, so there is
+// always a free one.
 
 // member is the state of one quota holder within one zone, in one cache line. The
 // table's lock guards it.
@@ -73,17 +72,17 @@ func (t *Table) freeMember(m uint32) {
 	t.members[m].next, t.head.freeMember = t.head.freeMember, m+1
 }
 
-// A seat stands for one connection in four counts of connections: those of the table, of its zone, of its
-// quota holder and of its member. A quota holder that floods a full table evicts its own connections. The
-// new connection then takes over the seat of the evicted one, and no count changes.
+// A seat names the four counts that include a connection: those of the table, of its zone, of its quota
+// holder and of its member. In a full table, a new connection often replaces an evicted one of the same
+// member. It then takes over the seat of the evicted one, and no count changes.
 type seat struct {
 	member, holder uint32
 	zone           uint16
 	kept           bool // the connection was evicted, but the counts still include it
 }
 
-// seatOf returns the seat of connection n, live or just ended. The connection's record must not have been
-// used for another connection.
+// seatOf returns the seat of connection n, which is live or has just ended. No other connection may have
+// used the record since.
 func (t *Table) seatOf(n uint32) seat {
 	return seat{member: t.links[n].member, holder: t.holderOf(n), zone: t.conns[n].tuples[0].zone()}
 }
@@ -107,8 +106,7 @@ func (t *Table) takeSeat() seat {
 	return s
 }
 
-// settleSeat subtracts the seat of an evicted connection from all counts, if no new connection has taken it
-// over.
+// settleSeat subtracts an evicted connection from all counts, if no new connection has taken over its seat.
 func (t *Table) settleSeat() {
 	if s := t.takeSeat(); s.kept {
 		t.dismiss(s)
@@ -140,7 +138,8 @@ func (t *Table) enrol(n uint32) {
 	t.zoneRankings[zone].set(t.memberRanks, m, t.memberRanks[m].count+1)
 }
 
-// dismiss subtracts the connection of a seat from all counts. The connection must have left its lists.
+// dismiss subtracts one connection, whose seat is s, from all counts. The connection must have left its
+// eviction lists.
 func (t *Table) dismiss(s seat) {
 	t.zones[s.zone].count--
 	t.head.count--

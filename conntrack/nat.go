@@ -26,9 +26,9 @@ const (
 // NAT has the arguments of nat in a ct action.
 type NAT struct {
 	Kind NATKind
-	// With Random or Hash, the port is always chosen from the range of ports. Without them, the
-	// frame keeps its own port if that port is in the range and free. With Persistent, the chosen
-	// address depends only on the frame's own source address.
+	// With Random or Hash, the port is always chosen from the range of ports. Otherwise the frame keeps its
+	// own port if that port is in the range and free. With Persistent, the chosen address depends only on
+	// the frame's own source address.
 	Random, Hash, Persistent bool
 	IPv6                     bool // family of Lo and Hi
 	// The range of addresses goes from Lo to Hi, encoded as in Tuple. If Lo is 0, the
@@ -197,8 +197,8 @@ func addressesOf(nat *NAT, plain *Tuple) natRange {
 
 func (r natRange) address(i uint64) [2]uint64 { return [2]uint64{r.lo[0], r.lo[1] + i} }
 
-// persistentSeeds are constants, unlike the table's seeds. A choice of NAT's argument persistent is
-// therefore the same in every table.
+// persistentSeeds are constants, unlike the random seeds of a table. With the argument persistent, every
+// table therefore chooses the same address for the same source.
 var persistentSeeds = [4]uint64{0x243f6a8885a308d3, 0x13198a2e03707344, 0xa4093822299f31d0, 0x082efa98ec4e6c89}
 
 // chooseAddress returns the index, below span, of the address in the range that is tried first. It depends on

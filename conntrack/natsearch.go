@@ -2,31 +2,30 @@
 
 package conntrack
 
-// This file limits the search for a free translation. The search runs under the table's
-// lock, and takes long if most translations are in use.
+// This file limits the search for a free translation. The search runs under the table's lock, and takes
+// long if most translations are in use.
 //
-//   - The tries after the first freeNATTries of a search count as extra cost of the queue from
-//     which the frame came (NATTries, datapath/fair.go).
-//   - A worker spends at most 1/natTimeShare of its time on such tries.
-//   - If no translation is free, the search evicts a connection of another quota
-//     holder (port or zone, holder.go): the one that uses most of the tried
-//     translations. It does not do so if the quota holder of the new connection uses
-//     about as many.
+//   - The first freeNATTries tries of a search are free. Later ones are charged to the receive queue
+//     of the frame (NATTries, datapath/fair.go).
+//   - A worker spends at most 1/natTimeShare of its time on such later tries.
+//   - If no translation is free, the search evicts a connection of another quota holder (port or
+//     zone, holder.go): of the one that uses most of the tried translations. It does not do so if
+//     the quota holder of the new connection uses about as many.
 
 const (
-	// freeNATTries is the number of tries of each search that do not count as extra
-	// cost of the queue.
+	// freeNATTries is the number of tries in each search that are not charged to the receive queue of the
+	// frame.
 	freeNATTries = 16
 	// NATTryNS is the approximate time of one try in nanoseconds
 	// (BenchmarkNATExhausted).
 	NATTryNS = 60
-	// natTimeShare limits a worker's extra tries (beyond freeNATTries) to
-	// 1/natTimeShare of its time. While the excess is larger than maxNATDebtNS, a
-	// search gets only freeNATTries.
+	// natTimeShare limits the tries beyond freeNATTries: on average, they take at most 1/natTimeShare of a
+	// worker's time. While the worker has spent more than maxNATDebtNS beyond this share, a search gets
+	// only freeNATTries tries.
 	natTimeShare = 16
 	maxNATDebtNS = 1_000_000
-	// natHolders is the largest number of quota holders that one search counts. Further
-	// ones are ignored.
+	// natHolders is the largest number of quota holders for which one search counts the translations in
+	// use. It ignores further quota holders.
 	natHolders = 8
 )
 
@@ -53,7 +52,7 @@ type natHolder struct {
 	reply   probe  // reply tuple of the connection to evict
 }
 
-// NATTries returns how many tries of this worker counted as extra cost since its start.
+// NATTries returns how many tries beyond freeNATTries this worker has made since its start.
 func (tr *Tracker) NATTries() uint64 { return tr.search.charged }
 
 func (s *natSearch) begin(holder uint32, now uint64) {
@@ -67,7 +66,7 @@ func (s *natSearch) begin(holder uint32, now uint64) {
 
 func (s *natSearch) exhausted() bool { return s.tries >= s.limit }
 
-// end counts the tries of the search beyond freeNATTries as extra cost.
+// end counts the tries of this search beyond freeNATTries, and the time that they took.
 func (s *natSearch) end() {
 	if more := uint64(max(s.tries-freeNATTries, 0)); more > 0 {
 		s.charged += more
@@ -75,8 +74,8 @@ func (s *natSearch) end() {
 	}
 }
 
-// The method met counts a tried translation that connection n uses, for the quota holder of n. reply is the
-// reply tuple.
+// The method met counts a tried translation that another connection, n, already uses. It counts it for the
+// quota holder of n. reply is the reply tuple of the translation.
 func (s *natSearch) met(t *Table, n uint32, reply *probe) {
 	h, replied := t.holderOf(n), t.conns[n].list == listEstablished
 	if h == s.holder {

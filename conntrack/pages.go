@@ -64,8 +64,8 @@ func (p *pages) wake() {
 	unix.Write(p.event, one[:])
 }
 
-// requestPages wakes up the goroutine that populates pages if the next records may have none. A table with
-// few connections is not populated in advance.
+// requestPages wakes up the goroutine that populates pages, if the records that come next may have no pages
+// yet. It does nothing for a table with few connections.
 func (t *Table) requestPages() {
 	p, fresh := &t.pages, t.usedRecords()
 	if fresh+min(fresh, pagesAhead/2) <= p.records.Load() || fresh < uint32(len(t.buckets)/bucketsAPage/8) ||
@@ -76,8 +76,8 @@ func (t *Table) requestPages() {
 	p.wake()
 }
 
-// usedRecords returns the number of records that were in use at some time. The word "fresh" is in shared
-// memory, so a value beyond the number of records is possible, and is cut to that number.
+// usedRecords returns the number of records that were in use at some time. It limits the field "fresh" to
+// the number of records, because the field is in shared memory and may have any value.
 func (t *Table) usedRecords() uint32 { return min(t.head.fresh, uint32(len(t.conns))) }
 
 func (t *Table) populate() {

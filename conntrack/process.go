@@ -36,9 +36,8 @@ type Request struct {
 // marks reports whether the action sets bits of the mark or of the label.
 func (r *Request) marks() bool { return uint64(r.MarkMask)|r.LabelMask[0]|r.LabelMask[1] != 0 }
 
-// Meta is the tracker's result for a frame: the values of its ct_* fields. The zero
-// Meta means that the frame was not tracked. The caller keeps it for another ct action on the same
-// frame, which starts from it.
+// Meta is the tracker's result for a frame: the values of its ct_* fields. The zero Meta means that the
+// frame was not tracked. The caller keeps the Meta, because a later ct action on the same frame needs it.
 type Meta struct {
 	State uint8 // ct_state
 	Dir   uint8 // 1: the frame has the reply direction
@@ -153,12 +152,13 @@ func (m *Meta) begin(zone uint16) {
 	m.State, m.Zone = Tracked|Invalid, zone
 }
 
-// maxRestarts limits how often the look-up of a frame is repeated because the connection that it found
-// has ended in the meantime. After that, the frame is treated as one without a connection.
+// maxRestarts is the largest number of look-ups for one frame. A look-up is repeated if the connection that
+// it found has ended in the meantime. After the last one, the frame is treated as one without a connection.
 const maxRestarts = 4
 
-// follow tracks frame x, which the look-up assigned to connection n in direction dir. It returns false if the
-// look-up must be repeated because the connection has ended, also if follow itself has ended it.
+// follow tracks frame x of connection n in direction dir, which the look-up has found. It returns false if
+// the look-up must be repeated because the connection has ended. follow itself ends a connection that has
+// expired or must be replaced.
 func (tr *Tracker) follow(x *trackedFrame, n uint32, dir uint8) bool {
 	t := tr.Table
 	c := &t.conns[n]
@@ -300,9 +300,9 @@ func (tr *Tracker) trackAgain(x *trackedFrame) bool {
 	return tr.apply(x, n, x.meta.Ref.Generation)
 }
 
-// carries reports whether a frame that an earlier ct action has tracked, with result m, still has the tuple
-// of connection n: the translated one if that action translated the frame. Actions after it may have
-// changed the frame.
+// carries reports whether a frame still has the tuple of connection n. An earlier ct action has tracked the
+// frame with result m. If that action has translated the frame, the translated tuple counts. Later actions
+// may have changed the frame.
 func (t *Table) carries(n uint32, p *probe, m *Meta) bool {
 	if m.State&(SNAT|DNAT) == 0 {
 		dir, ok := t.matches(n, p)

@@ -4,9 +4,9 @@ package conntrack
 
 import "math/bits"
 
-// A ranking finds the quota holder with the highest count, to within an eighth, without a
-// search. It links quota holders with similar counts in a tier. A change of a count
-// therefore costs only a few instructions.
+// A ranking finds the quota holder with the highest count, to within an eighth, without a search. Quota
+// holders with similar counts are in one list, called a tier. A change of a count therefore costs only a
+// few instructions.
 
 const (
 	// tierSteps is the number of tiers between a count and twice that count.
@@ -15,7 +15,7 @@ const (
 	tiers = 256
 )
 
-// rank is the entry of one quota holder in a ranking.
+// rank is the count of one quota holder, and its links to the neighbours in its tier.
 type rank struct {
 	count      uint32
 	prev, next uint32 // 1 + the number of the neighbour in the tier's list; 0: none
@@ -90,9 +90,9 @@ func (r *ranking) heaviest() uint32 {
 	return none
 }
 
-// holderToEvict returns the quota holder that must lose an item so that quota holder i
-// gets one. It is a quota holder of the highest tier, if possible i itself. It returns
-// none if all counts are 0.
+// holderToEvict returns the quota holder from which a connection or expectation must be evicted, so that
+// quota holder i gets one. It is a quota holder of the highest tier, if possible i itself. It returns none
+// if all counts are 0.
 func (r *ranking) holderToEvict(ranks []rank, i uint32) uint32 {
 	h := r.heaviest()
 	if h != none && tierOf(ranks[h].count) == tierOf(ranks[i].count) {

@@ -76,10 +76,10 @@ func (m *Memory) Save(w io.Writer, boot string, now uint64) error {
 }
 
 // settled appends a copy of connection n to buf. It appends nothing if the connection has ended, has
-// expired, or changes during savesTried attempts. A worker changes a connection under the connection's lock
-// and then unlocks it, so meta shows every change. A lock that is held in all attempts belongs to an engine
-// that was killed. An engine with one worker takes no locks (Table.solo), so its copies may have half of a
-// change of the label or of the TCP state.
+// expired, or changes during savesTried attempts. A worker that changes a connection locks it in the word
+// meta, so an unchanged meta shows that the copy is consistent. If the connection is locked in all
+// attempts, its engine was killed, and the copy is used. An engine with one worker takes no locks
+// (Table.solo). The copy may then have half of a change of the label or of the TCP state.
 func (m *Memory) settled(buf []byte, n uint32, now uint64) []byte {
 	c := &m.conns[n]
 	for try := 1; try <= savesTried; try++ {

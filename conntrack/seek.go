@@ -31,11 +31,12 @@ type sought struct {
 // batch, and after actions that change headers.
 func (tr *Tracker) Forget(frames uint32) { tr.known &^= frames }
 
-// SeekFlows begins the look-up of the frames in set (one bit each), in a zone. It prefetches the records of
-// their likely connections. It skips fragments, frames that are neither TCP nor UDP, and frames that were
-// already looked up. It returns the indexes of the other frames, and for each of them the number of its
-// likely connection, in the same order. The results are valid until the next call. The caller must call
-// Settle for each returned frame.
+// SeekFlows begins the look-up of the frames in set (one bit each) in a ct zone. For each frame it finds
+// the connection to which the frame probably belongs, by 16 bits of the hash, and prefetches the
+// connection's record. It skips fragments, frames that are neither TCP nor UDP, and frames that were
+// already looked up. It returns the indexes of the other frames, and in the same order the numbers of their
+// probable connections. The results are valid until the next call. The caller must call Settle for each
+// returned frame.
 func (tr *Tracker) SeekFlows(b *packet.Batch, set uint32, zone uint16) ([]uint8, *[packet.BatchSize]uint32) {
 	t, n := tr.Table, 0
 	for ; set != 0; set &= set - 1 {
@@ -62,8 +63,8 @@ type Ends struct {
 	Rest      uint64 // source port<<48 | destination port<<32 | protocol<<8
 }
 
-// SeekEnds is SeekFlows for frames whose addresses and ports the caller knows, so that no header is read.
-// ends has an entry for each frame of set. None of the frames may have been looked up
+// SeekEnds does the work of SeekFlows for frames whose addresses and ports the caller knows, so that no
+// header is read. ends has an entry for each frame of set. None of the frames may have been looked up
 // before.
 func (tr *Tracker) SeekEnds(set uint32, ends *[packet.BatchSize]Ends, zone uint16) ([]uint8, *[packet.BatchSize]uint32) {
 	t, n := tr.Table, 0
@@ -95,8 +96,9 @@ func (tr *Tracker) seek(b *packet.Batch, frames []uint8, zone uint16) {
 	tr.prefetchLikely(frames)
 }
 
-// prefetchLikely prefetches the index buckets of the frames, whose numbers tr.lines has. It then prefetches
-// the records of their likely connections: those with the same signature. Their numbers go to tr.lines.
+// prefetchLikely prefetches the index buckets of the frames; tr.lines has the numbers of the buckets. In
+// each bucket it looks for a connection with the signature of the frame's hash, and prefetches its record.
+// The numbers of these connections replace those of the buckets in tr.lines.
 func (tr *Tracker) prefetchLikely(frames []uint8) {
 	t := tr.Table
 	if tr.known == 0 {
@@ -123,11 +125,12 @@ func (tr *Tracker) prefetchLikely(frames []uint8) {
 	cpu.Prefetch(&t.conns[0], tr.lines[:len(frames)])
 }
 
-// unsure is a value of sought.numbers: the first bucket has no such connection, but a later one may have it.
+// unsure is a value of sought.numbers. It means that the first bucket of the hash has no connection with
+// this signature, but that a later bucket may have one.
 const unsure = none - 1
 
-// Hint is a number (Tag) that a worker has stored for one direction of a connection, such as the serial of a
-// fused flow. It is valid only while the connection has the generation Generation.
+// Hint is a number (Tag) that a worker has stored for one direction of a connection, such as the serial
+// number of a flow. It is valid only while the connection has the generation Generation.
 type Hint struct{ Tag, Generation uint32 }
 
 // Hints are the two hints of a connection, indexed by direction.
@@ -186,8 +189,8 @@ func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchS
 			policy = c.policy
 			lasts, moves = tr.timeout(policy, udpMultiple)
 		}
-		// Fast writes no expiry that is still far away. Such a connection has not
-		// expired, unless its timeout is 0.
+		// Fast would not write the expiry time, because it would change too little. A connection with such
+		// an expiry time has not expired, unless its timeout is 0.
 		if d := now + lasts - c.expiresNS; d <= moves && d < lasts && c.class == udpMultiple &&
 			c.flags&(connFTP|connTFTP|connReplied) == connReplied && c.hasGeneration(g) {
 			quick |= 1 << i
@@ -196,8 +199,9 @@ func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchS
 	return Settled{Expected: expected, Hinted: hinted, Usual: usual, Quick: quick}
 }
 
-// lookUpHint does the work of SettleAll for an IPv6 frame, or for a frame whose likely connection has
-// another tuple. Its results are the bit of frame i, or 0, for the sets Hinted and Usual.
+// lookUpHint reads the hint of frame i. SettleAll calls it for an IPv6 frame, and for a frame whose
+// probable connection has another tuple. The results are the bit of frame i, or 0, for the sets Hinted and
+// Usual.
 func (tr *Tracker) lookUpHint(i uint8, hints []Hints, tags *[packet.BatchSize]uint32, expected uint32) (hinted, usual uint32) {
 	i %= packet.BatchSize
 	ref, dir, ok := tr.Settle(int(i))

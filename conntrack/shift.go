@@ -33,8 +33,9 @@ type shift struct {
 	_           [3]byte
 }
 
-// maxShiftAge is the number of bytes after which send forgets the last announcement, long before 32-bit
-// sequence numbers can no longer be compared with its number (2^31). No sender repeats text that is so old.
+// maxShiftAge is the number of bytes after an announcement at which the method send forgets it. No sender
+// repeats text that is so old. The value is far below 2^31, the distance up to which 32-bit sequence
+// numbers can be compared.
 const maxShiftAge = 1 << 30
 
 // shiftAfter returns the shift of the sequence numbers after the announcement.
@@ -79,7 +80,7 @@ func (s *shift) sacked(wantRight bool, edge uint32) uint32 {
 	return s.origin(edge, s.pos+uint32(s.oldLength))
 }
 
-// send updates s for a segment of the sender that is forwarded.
+// send updates s for a segment that is forwarded from the side to which s belongs.
 func (s *shift) send(g *segment) {
 	end := g.seq + g.length
 	if s.valid == 0 || g.flags&tcpSyn != 0 && s.newLength == 0 {

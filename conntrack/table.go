@@ -50,12 +50,11 @@ import (
 
 // Limits of a table.
 const (
-	// DefaultConnections is the default number of records. With UDP over IPv4 they
-	// take 122 MB. TCP and SCTP, IPv6 addresses, and translated IPv6 addresses take
-	// 34 MB more each, labels 17 MB. A zone with connections takes 1 KB, and each
-	// quota holder in it 84 bytes.
+	// DefaultConnections is the default number of records. With UDP over IPv4 they take 122 MB. TCP and
+	// SCTP take 34 MB more, IPv6 addresses another 34 MB, translated IPv6 addresses another 34 MB, and
+	// labels 17 MB. A zone with connections takes 1 KB, and each quota holder in it 84 bytes.
 	DefaultConnections = 1 << 20
-	// LeastConnections and MaxConnections limit the number of records.
+	// LeastConnections and MaxConnections are the bounds of Sizes.Connections.
 	LeastConnections = 64
 	MaxConnections   = 1 << 26
 	// Zones is the number of zones: ct_zone has 16 bits.
@@ -259,8 +258,8 @@ func (m *Memory) Known() bool { return m.head.magic == magic }
 // Count returns the number of connections, including expired ones that the sweep has not ended yet.
 func (m *Memory) Count() int { return int(m.head.count) }
 
-// SetRoom makes s.Connections the upper bound of Limit. It may be less than the number of records, which
-// is a power of two. The control process calls it.
+// SetRoom makes s.Connections the upper bound of Limit. The table may have more records than that, because
+// the number of records is a power of two. The control process calls SetRoom.
 func (m *Memory) SetRoom(s Sizes) { m.settings.room.Store(uint32(s.Connections)) }
 
 // Room returns the upper bound of Limit, in connections.

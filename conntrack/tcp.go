@@ -65,8 +65,9 @@ const (
 	verdictRestart         // the frame begins a new connection with the same ports
 )
 
-// minAckWindow is the distance in bytes by which an acknowledgement may always lag behind the acknowledged
-// side's data. It allows for one segment of 64 KiB.
+// minAckWindow is the number of bytes by which an acknowledgement may lag behind the data of the other
+// side, even if the acknowledging side has never offered such a large window. It allows for one segment of
+// 64 KiB.
 const minAckWindow = 66000
 
 func earlierThan(a, b uint32) bool { return int32(a-b) < 0 }

@@ -118,8 +118,8 @@ func (w words) setTuple(t *Tuple, long *[4]uint64) {
 	}
 }
 
-// reversed returns the tuple of the answers to frames with tuple w, and its addresses if it is IPv6. It must
-// not be used for ICMP, whose type Reverse changes.
+// reversed returns the tuple of the answers to frames with tuple w, and its addresses if it is IPv6. It
+// must not be used for ICMP, whose answers have another type.
 func (w words) reversed(h *header, long *[4]uint64) (words, [4]uint64) {
 	r := words{a: bits.RotateLeft64(w.a, 32), b: w.b&0xffffffff | uint64(w.dstPort())<<48 | uint64(w.srcPort())<<32}
 	if !w.ipv6() {

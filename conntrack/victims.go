@@ -16,8 +16,9 @@ const (
 	// victimsAhead is the number of evictions for which victims are found in advance. A
 	// group's buckets are prefetched about five evictions before the first is needed.
 	victimsAhead = 2*victimsGroup + 4
-	// victimsStart is the number of evictions from a list after which the buckets of a group are
-	// prefetched early enough. Until then each eviction prefetches the bucket of the next victim.
+	// victimsStart is the number of evictions from a list during which each eviction also prefetches the
+	// bucket of the next victim. Only later evictions find the buckets of their victims prefetched as part
+	// of a group.
 	victimsStart = 2 * victimsGroup
 )
 
