@@ -9,10 +9,9 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// This file has the message budget of a front end. Each message costs up to a
-// millisecond of the control process and of the engine's server, which serve all ports.
-// If the budget is used up, the session waits before it handles the next message.
-// Status.Throttled counts these waits.
+// This file has the message budget of a front end. Each message costs up to a millisecond of the control
+// process and of the engine process, which serve all ports. If the budget is used up, the session waits
+// before it handles the next message. Status.Throttled counts these waits.
 const (
 	// messageBurst is the largest budget of a device of up to 16 queue pairs, in
 	// messages. QEMU sends about 1,000 messages to set up 16 queue pairs.
@@ -21,9 +20,9 @@ const (
 	messageBurstPair = 64
 	// messagesPerSecond is the rate at which a message budget grows.
 	messagesPerSecond = 200
-	// connectCost and startCost are the costs, in messages, of a connection and of a
-	// start of the device. Both are high, because a connection makes the engine store
-	// the whole device, and a start makes it open the whole device.
+	// connectCost and startCost are the parts of the message budget that a connection and a start of the
+	// device use up. Both are high, because after a connection the engine stores the whole device, and at a
+	// start it opens the whole device.
 	connectCost = 32
 	startCost   = 8
 )

@@ -15,13 +15,13 @@ import (
 // close. Descriptors that take longer are closed later, in the background.
 const closeWait = 100 * time.Millisecond
 
-// dispose runs work, a function that closes descriptors of the front end. It waits until work has
-// finished or ctx is done. The front end can delay a close for as long as it likes. So work runs on a
-// goroutine of its own and without the session's lock. It starts when the session's previous call of
-// dispose has finished its work.
+// dispose runs work, a function that closes descriptors of the front end. It waits until work has finished
+// or ctx is done. The front end can delay a close for as long as it likes. So work runs on a goroutine of
+// its own, without the session's lock. The goroutine first waits for the work of the session's previous
+// call of dispose.
 //
-// The engine must close its duplicates before: the close that may block is the one of a file's last
-// duplicate.
+// The caller makes sure that the engine has closed its duplicates before. Only the close of a file's last
+// duplicate can block, and the engine must not block.
 func (s *Session) dispose(ctx context.Context, work func()) {
 	done := make(chan struct{})
 	s.mu.Lock()

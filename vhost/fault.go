@@ -32,7 +32,7 @@ const (
 	faultKinds
 )
 
-// faultTexts are the messages of the faults, as formats for the two values of a fault.
+// faultTexts are the error messages of the faults. Each is a format for the fields a and b of a fault.
 var faultTexts = [faultKinds]string{
 	faultIndexJump:    "avail index jumped from %d to %d",
 	faultHead:         "avail entry names descriptor %d of %d",

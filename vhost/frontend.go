@@ -2,8 +2,8 @@
 
 package vhost
 
-// frontEnd is the state that the messages of the connected front end have set. In a stored Part of the
-// session, each descriptor field is an index into Part.FDs.
+// frontEnd is the state that the connected front end has set up with its messages. When the engine stores
+// the state (see Part), each descriptor field is an index into Part.FDs instead.
 type frontEnd struct {
 	Owned       bool         `json:"owned,omitempty"`
 	Features    uint64       `json:"features"`
@@ -21,8 +21,8 @@ type frontEnd struct {
 	// channel of BACKEND_REQ; -1: none.
 	Backend int `json:"backend"`
 
-	// dropped has descriptors that sweep must close. A close may block, so it happens without the
-	// session's lock and after the engine has closed its duplicates: see Session.dispose.
+	// dropped has descriptors that nobody uses any more. Session.sweep closes them without the session's
+	// lock, after the engine has closed its duplicates, because a close may block: see Session.dispose.
 	dropped []int
 }
 
@@ -54,8 +54,8 @@ func newFrontEnd(pairs int) frontEnd {
 // usable reports whether the front end has sent the ring's size, its addresses and a kick message.
 func (v *vringState) usable() bool { return v.Num > 0 && v.Placed && v.Started }
 
-// almostUsable reports whether at least two of the three conditions of usable hold. The next message
-// may then start the ring.
+// almostUsable reports whether at most one of the three conditions of usable is missing. The next message
+// may then make the ring usable.
 func (v *vringState) almostUsable() bool {
 	return v.Num > 0 && (v.Placed || v.Started) || v.Placed && v.Started
 }

@@ -8,9 +8,9 @@ import (
 	"runtime/debug"
 )
 
-// recoverFault turns a fault on truncated guest memory into an error. Functions that access guest
-// memory call `defer recoverFault(&err)()`. Workers do not use it: one recover guards a whole pass of
-// their loop (package datapath).
+// recoverFault turns a fault on truncated guest memory into an error. Functions that access guest memory
+// call `defer recoverFault(&err)()`. Workers do not use it: each turn of their loop has a recover of its
+// own (package datapath).
 func recoverFault(err *error) func() {
 	old := debug.SetPanicOnFault(true)
 	return func() {

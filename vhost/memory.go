@@ -65,9 +65,9 @@ func (m *memory) add(s RegionSpec, fd int) error {
 	return nil
 }
 
-// checkFile refuses a region whose file is no shared memory or is too short. A mapping begins and ends
-// on page boundaries; the pages of hugetlbfs are huge pages. skip is the number of bytes of the
-// mapping before the region, and length the size of the whole mapping in bytes.
+// checkFile refuses a region whose file is no shared memory or is too short. It also returns the size of
+// the mapping, which must begin and end on page boundaries; the pages of hugetlbfs are huge pages. skip is
+// the number of bytes of the mapping before the region, and length the size of the whole mapping in bytes.
 func checkFile(s RegionSpec, fd int) (skip, length uint64, err error) {
 	if err := checkShared(fd); err != nil {
 		return 0, 0, err
@@ -91,9 +91,9 @@ func checkFile(s RegionSpec, fd int) (skip, length uint64, err error) {
 // pages).
 const maxPage = 16 << 30
 
-// find translates a guest address into an address of this process. It also returns how many of the n
-// bytes are contiguous there; 0 means that the address is invalid. find first tries *cached, the
-// region that the previous call has found, and updates it.
+// find translates a guest address into an address of this process. It also returns how many of the n bytes
+// are contiguous there; 0 means that the address is invalid. It first looks into *cached, the region that
+// the previous call has found, and sets *cached to the region that it finds.
 func (m *memory) find(cached *region, addr uint64, n uint32) (uintptr, uint32) {
 	off := addr - cached.guest
 	if off >= cached.size {

@@ -20,8 +20,8 @@ import (
 type MemoryLimits struct {
 	Guest uint64 // bytes mapped for one guest
 	All   uint64 // bytes mapped for all guests
-	// Share is the number of bytes that each guest may always map. The limit All is at
-	// least Share times port.MaxPorts. Guests compete for the rest.
+	// Share is the number of bytes that each guest may map, however much the others map. The limit All is
+	// at least Share times port.MaxPorts. Guests compete for the rest.
 	Share    uint64
 	Mappings int // largest number of mapped regions of all guests
 }
@@ -30,14 +30,14 @@ const (
 	// addressSpace is the size in bytes of a process's address space on amd64. On
 	// arm64 with 4 KiB pages it is larger.
 	addressSpace = 1 << 47
-	// minGuestLimit is the smallest default of MemoryLimits.Guest. It is enough for a
-	// guest of 1 TiB together with the other memory that QEMU shares.
+	// minGuestLimit is the smallest default of MemoryLimits.Guest, unless half of MemoryLimits.All is less.
+	// It is enough for a guest of 1 TiB together with the other memory that QEMU shares.
 	minGuestLimit = 2 << 40
 )
 
-// DefaultMemoryLimits returns limits for this machine. One guest may map twice the
-// machine's memory, and at least 2 TiB. All guests together may map half of the
-// address space (or of RLIMIT_AS), in three quarters of vm.max_map_count mappings.
+// DefaultMemoryLimits returns limits for this machine. All guests together may map half of the address
+// space (or of RLIMIT_AS), in three quarters of vm.max_map_count mappings. One guest may map twice the
+// machine's memory, or 2 TiB if that is more, but at most half of the limit for all guests.
 func DefaultMemoryLimits() MemoryLimits {
 	l := MemoryLimits{Guest: minGuestLimit, All: addressSpace / 2, Mappings: maxMappings() / 4 * 3}
 	var limit unix.Rlimit
@@ -64,8 +64,8 @@ func maxMappings() int {
 	return 65530
 }
 
-// MemoryPool counts the memory of all guests of a switch that the engine has mapped.
-// Its methods are safe for concurrent use.
+// MemoryPool counts how much memory the engine has mapped for the guests of a switch. Its methods are safe
+// for concurrent use.
 type MemoryPool struct {
 	limits MemoryLimits
 
@@ -82,7 +82,7 @@ func NewMemoryPool(l MemoryLimits) *MemoryPool {
 	return &MemoryPool{limits: l, guests: map[uint32]*GuestMemory{}}
 }
 
-// GuestMemory is the account of one guest in a MemoryPool.
+// GuestMemory counts how much memory is mapped for one guest of a MemoryPool.
 type GuestMemory struct {
 	pool     *MemoryPool
 	port     uint32
@@ -91,7 +91,7 @@ type GuestMemory struct {
 	refused  uint64
 }
 
-// Guest returns a new, empty account for the guest of a port.
+// Guest returns a GuestMemory for the guest of a port, which has no memory yet.
 func (p *MemoryPool) Guest(port uint32) *GuestMemory {
 	g := &GuestMemory{pool: p, port: port}
 	p.mu.Lock()
@@ -134,8 +134,8 @@ func (f *footprint) add(bytes uint64) {
 	f.bytes += bytes
 }
 
-// resize sets the guest's account to footprint f. If the footprint grows beyond a limit, resize counts
-// a refusal and returns an error.
+// resize sets the guest's mapped memory to footprint f. If the footprint grows beyond a limit, resize
+// changes nothing but the count of refusals, and returns an error.
 func (g *GuestMemory) resize(f footprint) error {
 	p := g.pool
 	p.mu.Lock()
@@ -151,16 +151,16 @@ func (g *GuestMemory) resize(f footprint) error {
 	return nil
 }
 
-// adopt sets the guest's account to footprint f without a check, because the memory is already mapped
-// or reserved.
+// adopt sets the guest's mapped memory to footprint f. It checks no limit, because the memory is already
+// mapped or reserved.
 func (g *GuestMemory) adopt(f footprint) {
 	g.pool.mu.Lock()
 	defer g.pool.mu.Unlock()
 	g.set(f)
 }
 
-// check returns an error if a limit forbids that the guest's account grows to footprint f. The caller
-// holds pool.mu.
+// check returns an error if the guest's mapped memory may not grow to footprint f because of a limit. The
+// caller holds pool.mu.
 func (g *GuestMemory) check(f footprint) error {
 	p, l := g.pool, &g.pool.limits
 	switch {
@@ -185,7 +185,7 @@ func (g *GuestMemory) set(f footprint) {
 	g.bytes, g.mappings = f.bytes, f.mappings
 }
 
-// close empties the guest's account and removes the guest from the pool.
+// close removes the guest and its memory from the pool.
 func (g *GuestMemory) close() {
 	p := g.pool
 	p.mu.Lock()
@@ -210,9 +210,9 @@ func (f *frontEnd) footprint() (sum footprint) {
 	return sum
 }
 
-// reserve sets the guest's account of memory to the footprint that the front end's state will have
-// after change. It returns an error if this footprint exceeds a limit. The state itself stays as it
-// is.
+// reserve counts the memory that the front end's state will need after the function change, which it
+// applies only to a copy of the state. If this memory exceeds a limit, reserve counts nothing and returns
+// an error.
 func (s *Session) reserve(change func(f *frontEnd)) error {
 	next := s.front.clone()
 	change(&next)

@@ -89,8 +89,8 @@ func (m *message) state() (index int, num uint32) {
 	return int(binary.LittleEndian.Uint32(m.payload)), binary.LittleEndian.Uint32(m.payload[4:])
 }
 
-// parseHeader checks a message's header. r is the row of table for the request, and size the length of
-// the payload in bytes.
+// parseHeader checks a message's header. r is the entry of the variable "table" for the request, and size
+// the length of the payload in bytes.
 func parseHeader(b *[messageHeaderLen]byte) (m message, r *row, size int, err error) {
 	m.request = binary.LittleEndian.Uint32(b[0:])
 	m.flags = binary.LittleEndian.Uint32(b[4:])
@@ -121,8 +121,8 @@ type wire struct {
 	// oob has room for SCM_MAX_FD (253) descriptors. In a smaller buffer, the kernel
 	// would close surplus descriptors during the read, which may block.
 	oob [1088]byte
-	// waste has descriptors that nobody uses. Session.sweep closes them later, because a close may
-	// block: see Session.dispose.
+	// waste has descriptors that nobody uses. They wait here until Session.sweep closes them, because a
+	// close may block: see Session.dispose.
 	waste []int
 }
 
@@ -167,7 +167,7 @@ func (w *wire) peek(quiet time.Duration) (m message, r *row, isComplete bool, er
 		return m, r, false, err
 	}
 	m.payload, m.unread = w.body[messageHeaderLen:want], want
-	// The kernel may have returned descriptors that belong to the next message.
+	// The kernel may have returned descriptors of the next message.
 	if r.withoutFDs(m.payload) {
 		w.waste = append(w.waste, fds...)
 		fds = nil
@@ -215,8 +215,8 @@ func (w *wire) look(b, oob []byte, timeout time.Duration) (n int, fds []int, err
 	return n, fds, err
 }
 
-// consume removes a peeked message from the socket. Descriptors that peek returned
-// stay open.
+// consume removes a message, which peek has returned, from the socket. The descriptors that peek returned
+// with it stay open.
 func (w *wire) consume(m *message, r *row) error {
 	var waste [messageHeaderLen + maxPayload]byte
 	withoutFDs := r.withoutFDs(m.payload)
@@ -318,8 +318,8 @@ func (w *wire) deadline(timeout time.Duration) error {
 	if err := w.conn.SetReadDeadline(deadline); err != nil {
 		return err
 	}
-	// The end of w.stop is checked last, because this call may have overwritten the
-	// deadline that interrupt has set.
+	// w.stop must be checked after the call above. The call may have overwritten the deadline that
+	// interrupt has set when w.stop ended.
 	return w.stop.Err()
 }
 

@@ -9,18 +9,17 @@ import (
 	"slices"
 )
 
-// This file divides the state of a session into parts. Each part fits into one message to the engine,
-// which stores the parts for the next control process. Part 0 has the first partRings rings and all
-// other state. Each further part has partRings rings. Most messages of the front end change one ring,
-// so the engine must store only one part again. Sessions of up to 16 queue pairs have only part 0, as
-// in earlier versions.
+// This file divides the state of a session into parts. Each part fits into one message to the engine, which
+// stores the parts for the next control process. Part 0 has the first partRings rings and all other state.
+// Each further part has partRings rings. Most messages of the front end change only one ring, so only one
+// part must be stored again. Sessions of up to 16 queue pairs have only part 0, as in earlier versions.
 
 // partRings is the number of rings in a part. Part 0 has 96 eventfds of rings, up to 35 other
 // descriptors and two sockets. That is below the 253 descriptors that one message may carry.
 const partRings = 32
 
-// Part is a part of a session's state (see the top of this file). FDs are duplicates of the
-// descriptors in it. Whoever owns the Part closes them.
+// Part is a part of a session's state, which the engine stores (see the top of this file). FDs are
+// duplicates of the descriptors in it. Whoever owns the Part closes them.
 type Part struct {
 	Number int
 	Blob   []byte
@@ -36,7 +35,7 @@ func closeParts(parts []Part) {
 	}
 }
 
-// rings is the JSON text of a part other than part 0. Descriptors in Vrings are indexes into Part.FDs.
+// rings is the JSON form of a part other than part 0. Descriptors in Vrings are indexes into Part.FDs.
 type rings struct {
 	Vrings []vringState `json:"vrings"`
 }
@@ -50,11 +49,12 @@ func partOf(number, rings int) (first, end int) {
 	return min(number*partRings, rings), min((number+1)*partRings, rings)
 }
 
-// staleParts marks the parts that have changed since Session.Changes returned them. The index is the
-// part's number.
+// staleParts has a mark for each part of a session's state that has changed since Session.Changes last
+// returned it. The index is the part's number.
 type staleParts []bool
 
-// newStaleParts returns the marks of a new session: all parts are stale, because the engine has none.
+// newStaleParts returns the marks of a new session. All parts are marked, because the engine has stored
+// none.
 func newStaleParts(pairs int) staleParts {
 	s := make(staleParts, Parts(pairs))
 	s.mark()
@@ -67,8 +67,8 @@ func (s staleParts) mark() {
 	}
 }
 
-// note marks the parts in which the states previous and present differ. If runningChanged is true, it
-// marks part 0 too. It reports whether it has marked any part.
+// note marks the parts in which the states previous and present differ. If runningChanged is true, it also
+// marks part 0. It reports whether it has marked any part.
 func (s staleParts) note(previous, present *frontEnd, runningChanged bool) (changed bool) {
 	for i := range s {
 		first, end := partOf(i, len(present.Vrings))
@@ -103,10 +103,10 @@ func (s *Session) Changes() []Part {
 	return s.parts()
 }
 
-// parts returns the stale parts and clears their marks. Part 0 is the last one. If control is killed
-// before part 0 is stored, the stored part 0 still says that the device runs or that the message is
-// unanswered, so the next control process repeats the change. After a disconnection part 0 is the
-// first one: it says that there is no connection, and Restore then ignores the other parts.
+// parts returns the marked parts and clears the marks. Part 0 is the last one. If the control process is
+// killed before part 0 is stored, the stored part 0 still has the state before the change, and the next
+// control process repeats the change. After a disconnection, part 0 is the first one: it says that there is
+// no connection, and Restore then ignores the other parts.
 func (s *Session) parts() (list []Part) {
 	for i := len(s.stale) - 1; i >= 0; i-- {
 		if s.stale[i] {
@@ -154,8 +154,8 @@ func (s *Session) part(number int) Part {
 	return p
 }
 
-// join appends the rings of the parts after part 0 to f, the state of pairs queue pairs. If connected
-// is false, these rings are not set up.
+// join appends the rings of all parts after part 0 to f, which has the rings of part 0. pairs is the number
+// of queue pairs. If connected is false, there is no front end, and join appends rings that are not set up.
 func (f *frontEnd) join(parts []Part, pairs int, connected bool) error {
 	fresh := newFrontEnd(pairs).Vrings
 	if first, end := partOf(0, len(fresh)); len(f.Vrings) != end-first {

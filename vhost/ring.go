@@ -27,7 +27,7 @@ import (
 //
 // To resume a split ring, the next engine needs the used index, which is in guest
 // memory, and the number of completed chains. To resume a packed ring, it needs the
-// position. The record has both the number and the position (ring_record.go).
+// position. The record (shared memory that outlives the engine, ring_record.go) has both.
 //
 // A word of guest memory is read once into a local, which is checked and then used.
 // Each read of the driver's index or flags moves a cache line from the driver's core to
@@ -83,7 +83,8 @@ type ring struct {
 	callOnce bool
 	quiet    bool // the driver asked for no call at the last publish
 	retains  bool // true: the method retain may leave chains unpublished
-	// true: the used elements of the last batch were in memory already, see takeAll
+	// true: the last batch did not have to write its used elements, because memory had the same values
+	// already; see takeAll
 	unchanged bool
 	// kick eventfd, which the switch neither reads nor writes, because the front end shares it; -1:
 	// none
@@ -148,8 +149,7 @@ func (r *ring) open(v VringSpec, s DeviceSpec, mem *memory, fds []int, rec *reco
 	if err != nil {
 		return err
 	}
-	// Probe sends a call, because the previous device may have died before it called the driver: see
-	// begin.
+	// Probe sends a call, which the previous device may have omitted because it died after a publish.
 	if err := r.call.Probe(); err != nil {
 		return fmt.Errorf("vring %d: call: %w", v.Index, err)
 	}
@@ -175,11 +175,11 @@ func (r *ring) openEvents(v VringSpec, fds []int) error {
 	return nil
 }
 
-// Place implements port.Placed. It passes the worker's number to the call event.
+// Place implements port.Placed. It tells the call event which worker will usually signal it.
 func (r *ring) Place(worker, _ int) { r.call.Place(worker) }
 
-// begin finishes the start of a ring: it disables kicks, and makes the first publish call the driver.
-// The previous device may have died between a publish and its call.
+// begin finishes the start of a ring. It disables kicks. It makes the first publish call the driver,
+// because the previous device may have died between a publish and its call.
 func (r *ring) begin() {
 	r.callOnce = true
 	r.disarm()
@@ -280,8 +280,9 @@ func (r *ring) takeSizes(headIDs []head, writtenBytes []uint32) {
 	r.takenCount += uint16(len(headIDs))
 }
 
-// prefetchElems prefetches the next n used elements for writing. It does nothing if the elements of
-// the last batch were in memory already: the next elements probably are, too.
+// prefetchElems prefetches the next n used elements for writing. It does nothing if the last batch did not
+// have to write its used elements, because memory had the same values already. The next batch probably does
+// not have to write them either.
 func (r *ring) prefetchElems(n int) {
 	if r.unchanged {
 		return
@@ -301,14 +302,14 @@ func (r *ring) prefetchAvail(skip uint16) {
 	prefetchSpanRead(at, at+2*packet.BatchSize)
 }
 
-// maxHeldBack is the largest number of used elements that publish may leave for the next publish. Each
-// publish moves the cache line of the used index between cores, which costs about as much as
-// forwarding a frame. A publish of more elements moves it less often.
+// maxHeldBack is the largest number of used elements that publish may leave unpublished until its next
+// call. Each publish moves the cache line of the used index between cores, which costs about as much as
+// forwarding a frame. With more elements in one publish, the line moves less often.
 const maxHeldBack = 2 * packet.BatchSize
 
-// publish makes completed chains visible to the driver, and calls the driver at most once. pending
-// says that another publish follows soon. In this case publish may leave up to maxHeldBack used
-// elements to that publish. owed reports whether it has left any.
+// publish makes completed chains visible to the driver, and calls the driver at most once. pending says
+// that the caller will soon call publish again. publish may then leave up to maxHeldBack used elements
+// unpublished until that call. owed reports whether it has left any.
 func (r *ring) publish(pending bool) (owed bool) {
 	fresh := r.usedCount - r.published
 	if fresh == 0 {
@@ -321,10 +322,10 @@ func (r *ring) publish(pending bool) (owed bool) {
 	return false
 }
 
-// retainedChains is the number of used chains that retain leaves unpublished if the driver polls.
-// DPDK's driver frees the buffers of transmitted frames in bulk when fewer than 32 descriptors are in
-// use, which spoils its caches. Otherwise it frees one buffer for each buffer that it sends (decision
-// 0025).
+// retainedChains is the number of completed chains that retain leaves unpublished if the driver polls. The
+// driver counts their descriptors as in use. If fewer than 32 descriptors are in use, DPDK's driver frees
+// the buffers of transmitted frames in bulk, which spoils its caches. Otherwise it frees one buffer for
+// each buffer that it sends (decision 0025).
 const retainedChains = packet.BatchSize
 
 // retain ends a batch of a transmit ring. It may leave up to retainedChains+maxHeldBack completed
@@ -341,8 +342,8 @@ func (r *ring) retain() {
 	}
 }
 
-// publishUpTo publishes the used elements of a split ring up to the index end, which is excluded. In a
-// packed ring it publishes all completed chains.
+// publishUpTo publishes the used elements of a split ring up to the index end-1. In a packed ring it
+// publishes all completed chains.
 func (r *ring) publishUpTo(end uint16) {
 	wanted, old, first := false, r.published, r.first
 	if r.flight != nil {
@@ -409,8 +410,8 @@ func (r *ring) lastAvail() uint16 {
 	return r.takenCount - (r.usedCount - r.published)
 }
 
-// broken stores a fault, which breaks the whole device, and returns -1. The text of the fault shows a
-// and b.
+// broken stores a fault, which breaks the whole device, and returns -1. The values a and b appear in the
+// text of the fault.
 func (r *ring) broken(reason faultKind, a, b uint64) int {
 	r.fault.raise(r.index, reason, a, b)
 	return -1

@@ -207,8 +207,8 @@ func (r *ring) returnMarked() {
 	}
 	for id := range used {
 		at := splitHeader + splitEntry*id
-		// If the previous back end died before it cleared the mark, a descriptor is
-		// marked and used.
+		// A descriptor may be marked although it is used already: the previous back end may have died
+		// before it cleared the mark.
 		if *f.u8(at) == 1 && !used[id] {
 			left = append(left, marked{*f.u64(at + splitCounter), uint32(id)})
 		}
@@ -264,8 +264,8 @@ func (f *inflightRing) startPacked(first uint16) {
 	f.begin()
 }
 
-// resumeInflight sets the position of a packed ring from the inflight buffer, and finishes a publish
-// that the end of the last back end has interrupted. The method finishPublish does the same with the
+// resumeInflight sets the position of a packed ring from the inflight buffer. If the last back end has died
+// during a publish, resumeInflight finishes the publish. The method finishPublish does the same with the
 // record.
 func (r *ring) resumeInflight() error {
 	f := r.flight

@@ -8,15 +8,14 @@ import (
 	"unsafe"
 )
 
-// A packed ring (virtio 1.2 section 2.8) has one ring of descriptors, and an event
-// suppression area for each side. The driver makes descriptors available, and the
-// device overwrites them with used elements. A position has a descriptor's index in its
-// lower 15 bits and the wrap counter in bit 15.
+// A packed ring (virtio 1.2 section 2.8) has one ring of descriptors, and an event suppression area for
+// each side. The driver makes descriptors available, and the device overwrites them with used elements. A
+// position has a descriptor's index in its lower 15 bits and the wrap counter in bit 15.
 //
-// An overwritten descriptor cannot be read again, so the next engine could not repeat a publish of
-// half the used elements. The method take therefore writes used elements to the record (shared memory
-// that outlives the engine). The method publish copies them to the guest, the first one last. The
-// driver reads the ring in order, so it sees all of them or none.
+// An overwritten descriptor cannot be read again. If an engine died after it has written half of the used
+// elements, the next engine could not write the others. The method take therefore writes used elements to
+// the record (shared memory that outlives the engine). The method publish copies them to the guest, the
+// first one last. The driver reads the ring in order, so it sees all of them or none.
 const (
 	packedWrap  = 1 << 15
 	packedAvail = 1 << 7 // flags of a descriptor
@@ -49,9 +48,9 @@ func (r *ring) packedParts(v VringSpec) []part {
 
 const packedAreaAlign = 4
 
-// startPacked sets the position of a packed ring. It first finishes a publish that the death of the
-// previous engine has interrupted. It finds the interrupted publish in the record or, without one, in
-// the inflight buffer. Without both, a ring cannot be resumed.
+// startPacked sets the position of a packed ring. If the previous engine has died during a publish, it
+// first finishes the publish, with the used elements in the record or, without a record, in the inflight
+// buffer. Without both, the position is lastAvail.
 func (r *ring) startPacked(lastAvail uint16, resume bool, rec *record) error {
 	r.mask = ceilPowerOfTwo(r.num) - 1
 	if rec != nil {
@@ -84,9 +83,9 @@ func (r *ring) startPacked(lastAvail uint16, resume bool, rec *record) error {
 	return nil
 }
 
-// finishPublish repeats a publish that the death of the previous engine has interrupted. state is the
-// ring's state word in the record. If the first descriptor is no longer available, the publish was
-// complete, and finishPublish writes nothing.
+// finishPublish finishes a publish during which the previous engine has died. state is the ring's state
+// word in the record. If the first descriptor is no longer available, the publish was complete, and
+// finishPublish writes nothing to the guest.
 func (r *ring) finishPublish(state uint64) error {
 	var n uint16
 	r.first, r.published, n = parseRecordState(state)
@@ -155,9 +154,9 @@ func available(idFlags uint32, pos uint16) bool {
 // their number.
 func (r *ring) lookPacked() int { return r.scan(len(r.heads)) }
 
-// room returns how many descriptors from position pos on the driver may have made available.
-// Descriptors that the device has taken but not published cannot be among them. So the device never
-// takes more chains than the ring has.
+// room returns how many descriptors the driver may have made available from position pos on. These are not
+// the descriptors that the device has taken but not published. Because of this limit, the device never
+// takes more chains than fit into the ring.
 func (r *ring) room(pos uint16) uint32 {
 	ahead := uint32(pos&^packedWrap) - uint32(r.first&^packedWrap)
 	if (pos^r.first)&packedWrap != 0 {

@@ -11,11 +11,11 @@ import (
 	"weft/internal/shm"
 )
 
-// record has the state of a device's rings that the next engine needs. It is in shared memory that
-// outlives the engine. For a packed ring it has a state word and the used elements that are not
-// published. For a split ring on which the guest transmits, it has the number of completed chains.
-// INFLIGHT_SHMFD serves the same purpose, but QEMU's network front end lacks it. Control makes the
-// record before the device starts. The engine writes it.
+// record has the state of a device's rings that the next engine needs. It is in shared memory that outlives
+// the engine. For a packed ring it has a state word and the used elements that are not published. For a
+// split ring on which the guest transmits, it has the number of completed chains. INFLIGHT_SHMFD serves the
+// same purpose, but QEMU's network front end lacks it. The control process makes the record before the
+// device starts. The engine process writes it.
 type record struct{ region *shm.Region }
 
 // recordValid marks the state word of a packed ring as written. The word has four fields of 16 bits,
@@ -37,8 +37,9 @@ const splitRecordValid = 1 << 17
 
 func splitRecordState(usedCount uint16) uint64 { return splitRecordValid | uint64(usedCount)<<32 }
 
-// splitRecordAhead returns the number of completed but unpublished chains of a split ring. s is the
-// ring's state word, and published its used index. If s is invalid, the result exceeds MaxRingSize.
+// splitRecordAhead returns how many completed chains of a split ring are not published. s is the ring's
+// state word in the record, and published the ring's used index. If s is invalid, the result exceeds
+// MaxRingSize.
 func splitRecordAhead(s uint64, published uint16) uint32 {
 	if s&splitRecordValid == 0 {
 		return MaxRingSize + 1

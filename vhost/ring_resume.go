@@ -18,14 +18,16 @@ import (
 
 // This file finds the position of a ring whose engine has died. It runs in the control process.
 //
-// A front end that punches a hole into its memory makes everybody wait who touches that memory: about
-// 80 ms for each GiB. A goroutine in a page fault keeps its P, a slot of the Go scheduler. Control has
-// one P for each core that no worker has. No garbage collection ends while a P waits. So control reads
-// and writes the ring by system calls: the thread may wait, but the scheduler takes the P away. Reads
-// do not wait at all, because the kernel locks the file only against faults and writes.
+// While a front end punches a hole into its memory, every access to that memory waits: about 80 ms for each
+// GiB of the hole. A goroutine that waits in a page fault keeps its P, a slot of the Go scheduler. The
+// control process has one P for each core without a worker, and no garbage collection ends while a P waits.
+// So the control process reads and writes the ring by system calls. A thread may wait in a system call,
+// too, but the scheduler then takes its P away. Reads do not wait at all, because the kernel locks the file
+// only against faults and writes.
 
-// resumePosition returns the position at which ring v continues after its engine has died. It first
-// finishes a publish that the death has interrupted. The caller keeps the ownership of fds.
+// resumePosition returns the position at which ring v continues after its engine has died. If the engine
+// has died during a publish, resumePosition first finishes the publish. The caller keeps the ownership of
+// fds.
 func resumePosition(s DeviceSpec, fds []int, v VringSpec) (pos uint16, err error) {
 	c, err := copyRing(s, fds, v)
 	defer c.close()
@@ -150,8 +152,8 @@ func (c ringCopy) memory() *memory {
 	return m
 }
 
-// publish writes to the guest's memory what the ring r has published in the copy. head is the position
-// of the first descriptor of a packed ring's publish.
+// publish copies to the guest's memory what r has published. The ring r works on the copy c instead of the
+// guest's memory. head is the position of the first descriptor that r has published in a packed ring.
 func (c ringCopy) publish(r *ring, head uint16) error {
 	if r.packed {
 		return c[0].publishDescs(int(head&^packedWrap) * descSize)

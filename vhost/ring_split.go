@@ -91,9 +91,9 @@ func (r *ring) peekSplit(n int) int {
 	return n
 }
 
-// peekBackward does the work of peekSplit from the last chain to the first. Rings on which the guest
-// transmits use it. In ascending order, the core would prefetch cache lines that the driver is about
-// to write.
+// peekBackward does the work of peekSplit from the last chain to the first. It is for rings on which the
+// guest transmits. In ascending order, the core's own prefetcher would also fetch cache lines that the
+// driver is about to write.
 func (r *ring) peekBackward(n int) int {
 	avail, desc, mask, num := unsafe.Add(r.avail, 4), r.desc, r.mask, r.num
 	pos := uint32(r.takenCount)
@@ -115,8 +115,8 @@ func (r *ring) peekBackward(n int) int {
 	return n
 }
 
-// stopAtBadHead returns validHeads, the number of valid heads before an invalid one with this id. If
-// validHeads is 0, it breaks the device.
+// stopAtBadHead returns validHeads, the number of valid heads before an invalid one. id is the descriptor
+// index of the invalid head. If validHeads is 0, it breaks the device.
 func (r *ring) stopAtBadHead(validHeads int, id uint32) int {
 	if validHeads == 0 {
 		r.broken(faultHead, uint64(id), uint64(r.num))

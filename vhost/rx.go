@@ -192,15 +192,16 @@ func (q *rx) discard(n int) int {
 // Release implements port.Rx. It publishes all chains that Recv has taken.
 func (q *rx) Release() { q.publish(false) }
 
-// ReleaseLate implements port.Keeper. It may leave the newest chains unpublished, see retain.
+// ReleaseLate implements port.Keeper. It may leave the newest chains unpublished until a later call, as
+// retain says.
 func (q *rx) ReleaseLate() { q.retain() }
 
 // MayKeep implements port.Keeper. The worker may release a batch late only if the ring has eight
 // batches of descriptors or more.
 func (q *rx) MayKeep() bool { return maxHeldBack <= q.num/4 }
 
-// Arm implements port.Rx. It returns true, so the worker must poll, if chains or an announcement wait,
-// or if the guest has no kick descriptor.
+// Arm implements port.Rx. It returns true if the worker must poll: chains or an announcement wait, or the
+// guest has no kick descriptor.
 func (q *rx) Arm() bool { return q.announce != nil || q.arm() }
 
 // Disarm implements port.Rx. It tells the driver to send no kicks.

@@ -44,8 +44,8 @@ type Config struct {
 	Logger *slog.Logger // nil: no logging
 }
 
-// Backend runs the session's device. Control implements it and passes the device on to the engine. The
-// session calls it from the goroutine of Run, without holding the session's lock.
+// Backend runs the session's device. The control process implements it and passes the device on to the
+// engine process. The session calls it from the goroutine of Run, without holding the session's lock.
 type Backend interface {
 	// Start passes a device to the engine: a DeviceSpec in JSON and its descriptors,
 	// which are borrowed for the call. An error closes the connection. While the engine
@@ -65,8 +65,8 @@ type Backend interface {
 // stop it.
 const startDelay = time.Millisecond
 
-// Session speaks vhost-user with one front end at a time, for one port. Only the
-// goroutine of Run changes it. mu protects its fields from readers in other goroutines.
+// Session speaks vhost-user with one front end at a time, for one port. Apart from Break and Close, only
+// the goroutine of Run changes it. mu protects its fields from readers in other goroutines.
 type Session struct {
 	cfg     Config
 	backend Backend
@@ -132,9 +132,9 @@ func newSession(cfg Config, b Backend) (*Session, error) {
 		budget: newBudget(cfg.Queues), first: firstMessageTimeout, front: newFrontEnd(cfg.Queues), stale: newStaleParts(cfg.Queues)}, nil
 }
 
-// offered returns the virtio features with which GET_FEATURES is answered. Those of the control queue
-// are among them: the front end implements this queue, but offers it to the guest only if the back end
-// offers the features.
+// offered returns the virtio features with which GET_FEATURES is answered. The features of the control
+// queue are among them, although the front end implements this queue: it offers the queue to the guest only
+// if the back end offers the features.
 func (s *Session) offered() uint64 {
 	features := ringFeatures | FeatureProtocolFeatures | FeatureLogAll | FeatureControlQueue | FeatureControlRx | FeatureControlMAC |
 		FeatureGuestAnnounce | FeatureNetStatus
@@ -257,8 +257,8 @@ func (s *Session) quiet() time.Duration {
 	return 0
 }
 
-// handle runs a message's handler, tells the back end to store the new state, and replies, in this
-// order. If control is killed in between, the stored state already has the change.
+// handle runs a message's handler, tells the back end to store the new state, and replies, in this order.
+// If the control process is killed in between, the stored state already has the change.
 func (s *Session) handle(w *wire, m *message, r *row) error {
 	reply, err := r.run(s, m)
 	var refused refusal
@@ -362,15 +362,15 @@ func (s *Session) makeRecord() error {
 	return nil
 }
 
-// halt stops a running device, and stores the positions of its rings. It reads a position that the
-// engine has not returned from guest memory.
+// halt stops a running device, and stores the positions of its rings. If the engine has not returned a
+// position, halt reads the position from guest memory.
 func (s *Session) halt() { s.stopDevice(resumePosition) }
 
-// abandon stops the device, as halt does, but reads no positions from guest memory. It serves a front
-// end that did something hostile. Nobody needs the positions then, and the front end can delay the
-// reads for as long as it likes: a thread that touches a hole of gigabytes waits in the kernel and
-// keeps its P of the Go scheduler. With one P for each core without a worker, all of control then
-// stands still.
+// abandon stops the device, as halt does, but reads no positions from guest memory. It is for a front end
+// that did something hostile, and whose positions nobody needs. Such a front end can delay the reads for as
+// long as it likes: a thread that touches a hole of gigabytes in guest memory waits in the kernel and keeps
+// its P of the Go scheduler. The control process has one P for each core without a worker. If it has only
+// one, it stands still meanwhile.
 func (s *Session) abandon() {
 	s.stopDevice(func(DeviceSpec, []int, VringSpec) (uint16, error) { return 0, nil })
 }

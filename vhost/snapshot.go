@@ -101,9 +101,9 @@ func adoptFDs(walk func(visit func(fd *int)), fds []int) (err error) {
 	return err
 }
 
-// checkEvents returns an error if a kick, call or err descriptor of the restored session is not an
-// eventfd. The engine has kept the descriptors since the last control process. Control does not trust
-// them, because a guest may have broken into the engine.
+// checkEvents returns an error if a kick, call or err descriptor of the restored session is not an eventfd.
+// The engine process has kept the descriptors since the last control process. The new control process does
+// not trust them, because a guest may have broken into the engine process.
 func (f *frontEnd) checkEvents() error {
 	for i := range f.Vrings {
 		v := &f.Vrings[i]
@@ -124,7 +124,7 @@ func (f *frontEnd) measure() {
 	for i := range f.Regions {
 		r := &f.Regions[i]
 		r.span = r.Size
-		// on an error, the engine cannot map the region either
+		// error ignored: the engine cannot map such a region either
 		if _, length, err := checkFile(*r, r.FD); err == nil {
 			r.span = length
 		}

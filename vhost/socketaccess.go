@@ -17,7 +17,8 @@ type SocketAccess struct {
 	Mode     *uint32 // permission bits
 }
 
-// errForeignSocket is the error of apply for a socket that this process has not made.
+// errForeignSocket is the error of apply if the file at the path is not the socket that this process has
+// made.
 var errForeignSocket = errors.New("another process has replaced the socket")
 
 // apply sets the owner and the mode of the socket that listen has just made. A user who

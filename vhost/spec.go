@@ -16,17 +16,16 @@ type DeviceSpec struct {
 	// MTU is the guest's MTU in bytes, without the Ethernet header; 0: limited only
 	// by the guest's buffers.
 	MTU int `json:"mtu,omitempty"`
-	// Resume makes the device continue where a killed engine has stopped. The ring
-	// positions come from the used index in guest memory and from the record. LastAvail
-	// is ignored.
+	// Resume makes the device continue where a killed engine has stopped. The ring positions come from the
+	// used index in guest memory and from the record. LastAvail counts only for a packed ring without a
+	// record and without an inflight buffer.
 	Resume bool `json:"resume,omitempty"`
 	// Log is the dirty log of the pages that the switch writes; Size 0: no log.
 	Log LogSpec `json:"log"`
 	// Inflight is the inflight buffer, which the front end keeps; Size 0: no buffer.
 	Inflight InflightSpec `json:"inflight"`
-	// Announce is the guest's MAC address after a migration (SEND_RARP). The device
-	// receives a RARP request with this source address when it opens. nil: no
-	// announcement.
+	// Announce is the guest's MAC address after a migration (SEND_RARP). When the device opens, the switch
+	// receives a RARP request with this source address from it. nil: no announcement.
 	Announce []byte `json:"announce,omitempty"`
 	// Record is 1 + the index of the record's descriptor; 0: no record. Without a
 	// record the next engine cannot resume a packed ring.

@@ -11,9 +11,9 @@ import (
 	"weft/internal/shm"
 )
 
-// row describes a request: its name, the size of its payload, the largest number of descriptors,
-// whether the handler makes the reply, and the handler. The session closes the connection if the
-// handler returns an error other than a refusal.
+// row describes a request of the protocol: its name, the size of its payload, the largest number of
+// descriptors, whether the handler makes the reply, and the handler. The session closes the connection if
+// the handler returns an error other than a refusal.
 type row struct {
 	name  string
 	size  int // payload in bytes, or sizeTable or sizeInflight for a variable size
@@ -286,8 +286,8 @@ func (s *Session) vring(index int) (int, error) {
 	return index, nil
 }
 
-// changeVring calls the function change on the state of a ring. It stops the device first if the
-// device uses the ring or the change may complete the ring.
+// changeVring calls the function change on the state of a ring. It stops the device first if the device
+// uses the ring, or if the change may make the ring usable.
 func (s *Session) changeVring(index int, change func(f *frontEnd, v *vringState)) {
 	if s.front.Vrings[index].almostUsable() {
 		s.halt()

@@ -112,7 +112,7 @@ type chainRef struct {
 // dropped as DropOversizeFrame.
 const maxMerged = 256
 
-// freePieces is the number of pieces in each chain that scatter counts as no excess even if they are
+// freePieces is the number of pieces of a chain that scatter does not count as excess, even if they are
 // small: a driver puts the virtio-net header into a piece of its own.
 const freePieces = 2
 
@@ -211,7 +211,7 @@ func (q *tx) Flush() {
 	q.publish(false)
 }
 
-// Postpone implements port.Tx. It may leave the publish to the next Postpone or Flush, see publish.
+// Postpone implements port.Tx. It may leave filled chains unpublished until the next Postpone or Flush.
 func (q *tx) Postpone() bool {
 	q.pieces = 0
 	return q.publish(true)

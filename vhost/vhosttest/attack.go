@@ -44,8 +44,8 @@ func (q *Queue) drop() {
 	}
 }
 
-// jump returns an attack that moves the avail index to the used index plus distance, although nothing is
-// offered.
+// jump returns an attack that sets the avail index to the used index plus distance, although the driver has
+// offered no chain.
 func jump(distance uint16) func(*Queue) {
 	return func(q *Queue) { q.SetAvailIndex(q.UsedIndex() + distance) }
 }

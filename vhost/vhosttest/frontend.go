@@ -52,8 +52,8 @@ const (
 
 const frontTimeout = 30 * time.Second
 
-// FrontEnd acts as a virtual machine monitor such as QEMU: it speaks vhost-user with the switch on
-// behalf of a Guest. Only one goroutine may use it.
+// FrontEnd acts as a virtual machine monitor such as QEMU. It speaks vhost-user with the switch for one
+// Guest. Only one goroutine may use it.
 type FrontEnd struct {
 	Conn *net.UnixConn
 	// Ack makes the front end request a reply to every message. Negotiate sets it if the switch offers

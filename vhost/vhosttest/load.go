@@ -149,8 +149,9 @@ func (l *Load) Close() {
 	}
 }
 
-// newEnd lets descriptor i of the transmit ring refer to receive buffer i. It offers the first
-// InFlight frames to the switch.
+// newEnd makes the state of a guest. Descriptor i of the guest's transmit ring always refers to receive
+// buffer i, so that a received frame is transmitted in place. newEnd offers the first InFlight frames to
+// the switch.
 func (l *Load) newEnd(g *Guest) *end {
 	e := &end{guest: len(l.ends), rx: g.Rx[0], tx: g.Tx[0], frame: l.frame, expects: l.frame}
 	if l.config.Addresses {
@@ -235,8 +236,8 @@ func FlowPorts(i int) (src, dst uint16) {
 	return uint16(p >> 16), uint16(p)
 }
 
-// prepare gives a received frame another flow and a new stamp before its transmission, unless Keep is
-// set.
+// prepare gives a received frame the guest's next flow and a new stamp (sequence number) before its
+// transmission. With LoadConfig.Keep it does nothing.
 func (l *Load) prepare(e *end, buffer int) {
 	if !l.config.Keep {
 		l.begin(e, buffer)
@@ -260,7 +261,7 @@ func (l *Load) touch(e *end, buffer int) {
 	e.sum = sum + uint64(frame[last-1])
 }
 
-// begin sets the flow and the stamp of a frame that a guest is about to transmit.
+// begin sets the flow and the stamp (sequence number) of a frame that a guest is about to transmit.
 func (l *Load) begin(e *end, buffer int) {
 	if l.config.Flows == 1 && !l.config.Check && l.config.Vary == nil {
 		return
@@ -329,7 +330,8 @@ func (l *Load) Step(guest int) (frames, bad int) {
 }
 
 // reclaim moves the transmit buffers that the switch has released to the receive ring, and returns their
-// number. Buffers beyond the receive ring's target become spare.
+// number. If the receive ring has enough buffers already, they go to the list of spare buffers, which
+// replace lost frames.
 func (e *end) reclaim() (n int) {
 	for {
 		i, _, ok := e.tx.takeUsed()
@@ -395,8 +397,8 @@ func (e *end) stranger(buffer, n int) bool {
 
 // Rest stops transmission until no frame is in flight, and then resumes it. After each round it calls
 // finished with the number of frames and transmit buffers that have come back in the round. finished
-// returns true to end the wait. Rest returns the totals and the number of bad frames. Its number of lost
-// frames is exact. Totals may be wrong under load, when a switch may release a buffer before the
+// returns true to end the wait. The results are the totals and the number of bad frames. The number of lost
+// frames is exact, unlike that of the method Totals under load: a switch may release a buffer before the
 // receiver sees the frame.
 func (l *Load) Rest(finished func(received int) bool) (totals LoadTotals, bad int) {
 	held := make([][]int, len(l.ends))
@@ -496,8 +498,8 @@ func stopped(stop <-chan struct{}) bool {
 	}
 }
 
-// lost returns the number of frames that the switch has released and that no guest has received. During
-// a pass of the switch, the number may be wrong by a batch, or negative.
+// lost returns the number of frames that the switch has released and that no guest has received. While the
+// switch handles a batch, the number may be wrong by a batch, or negative.
 func (l *Load) lost() int64 {
 	n := int64(0)
 	for _, e := range l.ends {
@@ -539,8 +541,8 @@ func (l *Load) Unreturned() (n int) {
 	return n
 }
 
-// Replace transmits new frames in place of lost ones. The caller passes the number of frames that were
-// replaced so far, and gets the new number. Run calls it itself.
+// Replace transmits new frames for lost ones. replaced is the number of lost frames that were replaced so
+// far; the result is the new number. Run does this by itself, so only a test that calls Step needs Replace.
 func (l *Load) Replace(replaced int64) int64 { return l.replace(replaced) }
 
 // Waiting returns the number of frames in the guests' receive rings that no Step has taken yet.

@@ -128,7 +128,7 @@ func (p *packed) publish(q *Queue) {
 }
 
 // wantsKick reports whether the device wants a kick (the driver's notification) for the descriptors that
-// publish has just made available. They begin at position "old" and end before the position p.shown
+// publish has just made available. They are those from position "old" to just before position p.shown
 // (virtio 1.2 section 2.8.10).
 func (p *packed) wantsKick(old uint16, features uint64) bool {
 	word := atomic.LoadUint32(&p.device[0])

@@ -62,7 +62,7 @@ type Queue struct {
 	inFlight   []bool // whether each slot is in flight
 	// Kicks counts the kicks sent.
 	Kicks int
-	// Misused counts used elements that are corrupt or name a chain twice.
+	// Misused counts used elements that are corrupt, or that name a chain that is not in flight.
 	Misused int
 }
 
@@ -187,7 +187,8 @@ func (q *Queue) TableAddr(i int) uint64 { return GuestBase + uint64(q.tableOff+1
 // Table returns slot i's indirect table: maxPieces descriptors, which the driver writes.
 func (q *Queue) Table(i int) []Desc { return q.tables[i*maxPieces : (i+1)*maxPieces] }
 
-// Withdraw takes back all chains that the device has not used. No device may have the ring open.
+// Withdraw takes back all chains that the device has not used. The caller makes sure that no device has the
+// ring open.
 func (q *Queue) Withdraw() {
 	q.next = q.UsedIndex()
 	q.published = q.next
