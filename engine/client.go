@@ -19,17 +19,19 @@ import (
 // Timeouts of the client.
 const (
 	// requestTimeout is how long a request waits for its reply. The engine usually answers within
-	// milliseconds, between two passes of every worker. On a busy machine its threads wait for a core,
+	// milliseconds, as soon as no worker handles frames. On a busy machine its threads wait for a core,
 	// which is no reason to replace the engine. The watchdog finds an engine that hangs much sooner.
 	requestTimeout = time.Minute
 	// endTimeout is how long Stop and Kill wait for the end of the engine's process.
 	endTimeout = 10 * time.Second
-	// stuckTimeout is how long Kill waits for the end of the engine's process after Condemn. It is
-	// also how long Quiesce waits until no thread of a killed engine runs code any more, because each
-	// thread exits or is blocked in the kernel. An engine usually ends within some milliseconds.
+	// stuckTimeout is the time limit of two waits. After Condemn, Kill waits so long for the end of the
+	// engine's process. Quiesce waits so long until no thread of a killed engine runs code any more,
+	// because each thread exits or is blocked in the kernel. An engine usually ends within some
+	// milliseconds.
 	stuckTimeout = 250 * time.Millisecond
-	// exitTimeout is how long Quiesce waits once all threads of the engine are exiting. The kernel
-	// then unmaps the guests' memory and closes sockets, which has taken up to 516 ms.
+	// exitTimeout is how long Quiesce waits for the end of the process once all its threads are exiting. It
+	// does not wait longer, because the kernel must still unmap the guests' memory and close sockets, which
+	// has taken up to 516 ms.
 	exitTimeout = 5 * time.Millisecond
 	// stuckEvery is the time between two looks of Kill and Quiesce at the threads of a killed engine.
 	stuckEvery = time.Millisecond
@@ -38,9 +40,9 @@ const (
 // ErrGone is the error of every method once the connection to the engine has ended.
 var ErrGone = errors.New("engine: connection lost")
 
-// Client is control's connection to the engine. Its methods are safe for concurrent use, but the
-// engine answers one request at a time. The caller keeps the ownership of descriptors that it passes
-// to a method.
+// Client is the control process's connection to the engine process. Its methods are safe for concurrent
+// use, but the engine answers one request at a time. The caller keeps the ownership of descriptors that it
+// passes to a method.
 type Client struct {
 	conn  *net.UnixConn
 	pid   int
@@ -73,8 +75,8 @@ func newClient(conn *net.UnixConn, pid, pidfd int) *Client {
 	return c
 }
 
-// read passes replies to the request that waits, until the connection ends, for example because the
-// engine dies.
+// read receives the engine's replies and hands each one to the method that waits for it. It returns when
+// the connection ends, for example because the engine dies.
 func (c *Client) read() {
 	defer close(c.ended)
 	for waits := false; ; {
@@ -113,7 +115,7 @@ func (c *Client) Build() buildinfo.Build {
 }
 
 // Halted reports whether an earlier control process has halted the engine's workers. It is valid after
-// Recall. Such an engine keeps requests but forwards nothing.
+// Recall. Such an engine still stores requests, but forwards nothing.
 func (c *Client) Halted() bool { return c.halted.Load() }
 
 // Gone returns a channel that is closed when the engine has died or has accepted another control
@@ -141,8 +143,8 @@ func (c *Client) Attach(a Attach, fds []int) error {
 	return err
 }
 
-// Detach takes a port from the workers, closes its device and returns the device's State. When Detach
-// returns, the engine uses no memory or descriptor of the port.
+// Detach takes a port from the workers, closes its device and returns the device's State in JSON. When
+// Detach returns, the engine uses no memory or descriptor of the port.
 func (c *Client) Detach(port uint32) (json.RawMessage, error) {
 	r, err := c.call(&Request{Op: OpDetach, Port: port}, nil)
 	return r.State, err
@@ -160,9 +162,9 @@ func (c *Client) Forget(key string) error {
 	return err
 }
 
-// Recall returns all requests that the engine keeps: the OpStart if there is one, the ports in the
-// order of their attachment, and the entries of Keep in the order in which their keys were first
-// stored. The caller owns the descriptors.
+// Recall returns all requests that the engine stores for the next control process: the OpStart if there is
+// one, the ports in the order of their attachment, and the entries of Keep in the order in which their keys
+// were first stored. The caller owns the descriptors.
 func (c *Client) Recall() ([]Kept, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 // garbage. A collection between two requests stops the workers for some microseconds.
 const maxGarbage = 64 << 20
 
-// collector runs the engine's garbage collections, on the server's goroutine, because Go's own are
+// collector runs the engine's garbage collections between two requests, because those of the Go runtime are
 // off.
 type collector struct {
 	allocated [1]metrics.Sample

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// connections serves the connection to control. A new connection replaces the old one.
+// connections serves the engine's connection to the control process. A new connection replaces the old one.
 type connections struct {
 	*server
 	listener atomic.Pointer[net.UnixListener]
@@ -24,8 +24,8 @@ type connections struct {
 	attached atomic.Bool   // a control process is connected
 }
 
-// take serves a new connection, and ends the old one. If greet is set, it first sends an empty Reply,
-// which tells control that the engine serves.
+// take serves a new connection, and ends the old one. If greet is set, it first sends an empty Reply, which
+// tells the control process that the engine serves.
 func (c *connections) take(conn *net.UnixConn, greet bool) {
 	if c.old != nil {
 		c.replaced.Store(true)
@@ -66,13 +66,14 @@ func (c *connections) obey(signals <-chan os.Signal) {
 	}
 }
 
-// useless reports whether the next control process could do nothing with this engine, whose control
-// process has died. That is so if its workers were never started, or if they were halted and another
-// engine has begun to serve.
+// useless reports whether the engine should end, because its control process has died and the next one has
+// no use for it. That is so if the workers were never started, or if they were halted and another engine
+// has begun to serve.
 func (s *server) useless() bool { return s.workers == nil || s.halted && !s.serveAgain() }
 
-// againLimit is how long a halted engine tries to serve again. In this time the spare engine, which
-// holds the lock, notices the death of control and ends. againEvery is the pause between two attempts.
+// againLimit is how long a halted engine tries to serve again after the death of the control process. In
+// this time the spare engine, which holds the lock, notices the death and ends. againEvery is the pause
+// between two attempts.
 const (
 	againLimit = 2 * time.Second
 	againEvery = 10 * time.Millisecond
@@ -89,8 +90,9 @@ func (s *server) serveAgain() bool {
 	return false
 }
 
-// serveOn makes the file in fds the engine's lock file. Control has sent it because it took the
-// previous engine for stuck, just before that engine ended and this one got the old lock.
+// serveOn makes the file in fds the engine's lock file. The control process sends this file if it takes the
+// previous engine for stuck. This engine has then got the old lock just before, because the previous engine
+// has ended after all.
 func (s *server) serveOn(fds []int) {
 	if len(fds) != 1 {
 		closeAll(fds)

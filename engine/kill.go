@@ -14,9 +14,9 @@ import (
 	"weft/internal/procstat"
 )
 
-// ErrStuck is the error of Kill and Quiesce if the engine has got SIGKILL but its process does not
-// end. The kernel then holds one of its threads, for example in a page fault. Such an engine runs no
-// code any more, so another engine may take over its ports: see Spare.Succeed and Disown.
+// ErrStuck is the error of Kill and Quiesce if the engine has got SIGKILL but its process does not end. The
+// kernel then holds one of its threads, for example in a page fault. Such an engine runs no code of the
+// program any more, so another engine may take over its ports: see Spare.Succeed and Disown.
 var ErrStuck = errors.New("engine: killed, but the process does not end")
 
 // Condemn sends SIGKILL to the engine and closes the connection, without waiting. Requests in progress
@@ -45,9 +45,9 @@ func (c *Client) Wait() {
 	}
 }
 
-// Halt ends the engine's workers between two passes, when no worker handles a frame, so that no frame
-// is lost. When it returns nil, the engine uses no ring any more, and the spare engine begins to
-// serve. The caller must kill the halted engine later. An engine of an earlier version refuses.
+// Halt ends the engine's workers when no worker handles a frame, so that no frame is lost. When it returns
+// nil, the engine uses no ring any more, and the spare engine begins to serve. The caller must kill the
+// halted engine later. An engine of an earlier version refuses.
 func (c *Client) Halt() error {
 	_, err := c.call(&Request{Op: OpHalt}, nil)
 	return err
@@ -89,9 +89,9 @@ func (c *Client) Kill() error {
 	}
 }
 
-// Quiesce kills an engine before another one is started, because two engines must never use the same
-// ring. It sends SIGKILL and waits, like Kill. But it returns ErrStuck as soon as the process runs no
-// code any more and its end takes time.
+// Quiesce kills an engine before another one is started, because two engines must never use the same ring.
+// It sends SIGKILL and waits, like Kill. It returns ErrStuck as soon as the process runs no code of the
+// program any more but takes long to end.
 func (c *Client) Quiesce() error {
 	if stopped, err := c.signal(); stopped || err != nil {
 		return err
@@ -114,8 +114,8 @@ func (c *Client) Quiesce() error {
 		case now.Sub(leftAt) >= exitTimeout:
 			return fmt.Errorf("%w: the exit of %d takes longer than %v", ErrStuck, c.pid, exitTimeout)
 		}
-		// A thread without a core shows late that it exits, although the kernel has already made sure
-		// of it.
+		// A thread without a core shows late that it exits. The kernel does not let it return to the
+		// program anyway.
 		if now.After(end) {
 			return fmt.Errorf("%w: %d", ErrStuck, c.pid)
 		}
@@ -137,8 +137,8 @@ func (c *Client) signal() (stopped bool, err error) {
 	return false, nil
 }
 
-// standstill describes the threads of a process that has got SIGKILL. A thread that exits, or that is
-// blocked in the kernel, runs no code of the program any more: the kernel checks for SIGKILL before a
+// standstill says what the threads of a process that has got SIGKILL still do. A thread that exits, or that
+// is blocked in the kernel, runs no code of the program any more: the kernel checks for SIGKILL before a
 // thread returns to the program.
 type standstill int
 

@@ -15,19 +15,20 @@ import (
 	"weft/internal/shm"
 )
 
-// Memory is the memory that control and engine share: a region and an eventfd for each worker, an
-// eventfd for control, and the connection table. Control makes it, and both processes map it.
+// Memory is the memory that the control process and the engine process share: a region and an eventfd for
+// each worker, an eventfd for the control process, and the connection table. The control process makes it,
+// and both processes map it.
 type Memory struct {
 	Regions []*shm.Region
 	// Shared has the tables and rings in the workers' regions; index: worker.
 	Shared []*datapath.Shared
-	// CommandEvents wake the workers; index: worker. UpcallEvent wakes control.
+	// CommandEvents wake the workers; index: worker. UpcallEvent wakes the control process.
 	CommandEvents []int
 	UpcallEvent   int
 	// OptionsKey is the key for hashes of Geneve options, from the configuration Start.
 	OptionsKey flowtable.OptionsKey
-	// Connections is the connection table. It is in a region of its own, which outlives the workers'
-	// regions.
+	// Connections is the connection table. It is in a region of its own, so that the next engine can use it
+	// again.
 	Connections conntrack.Memory
 	table       *shm.Region
 	// unmapped has the descriptors of regions that this process does not map: see OpenTable.
@@ -49,9 +50,10 @@ func regionSize(s datapath.Sizes) int {
 	return l.Off
 }
 
-// NewMemory makes the memory for configuration s. oldMemory is that of the previous engine; nil: none.
-// The new memory has the connections of oldMemory, in the same table if its size is right. Without
-// oldMemory the table is empty. The caller still owns oldMemory.
+// NewMemory makes the memory for configuration s. oldMemory is that of the previous engine; nil: none. If
+// the connection table of oldMemory has the right size, the new memory has the same table. Otherwise it has
+// a new table with a copy of the connections, or an empty table without oldMemory. The caller still owns
+// oldMemory.
 func NewMemory(s Start, oldMemory *Memory) (*Memory, error) {
 	m := &Memory{UpcallEvent: -1, OptionsKey: s.OptionsKey}
 	var err error
@@ -110,9 +112,10 @@ func OpenMemory(s Start, fds []int) (*Memory, error) {
 }
 
 // OpenTable maps only the connection table of the memory whose descriptors came with an OpStart for
-// configuration s. The engine that got this OpStart may be of another build; OpenTable fails if its
-// table has another layout. OpenTable owns the descriptors, even if it fails. The other regions stay
-// open until Close, because otherwise the end of that engine would free their pages while guests wait.
+// configuration s. The engine that got this OpStart may be of another build; OpenTable fails if that
+// build's table has another layout. OpenTable owns the descriptors, even if it fails. The descriptors of
+// the other regions stay open until Close. Without them, the end of that engine would free the pages of
+// these regions, while guests wait.
 func OpenTable(s Start, fds []int) (*Memory, error) {
 	last := 2*len(s.Cores) + 1
 	if len(fds) != last+1 {

@@ -12,18 +12,18 @@
 //
 //	messages.go     requests and replies
 //	wire.go         messages and descriptors on a socket
-//	memory.go       the memory that control and the workers share
+//	memory.go       the memory that the control process and the workers share
 //
-// The engine:
+// The engine process:
 //
 //	serve.go        the start of the process, and the lock of the state directory
-//	turn.go         how a spare engine waits for its turn
-//	connections.go  the connection to control, which a newer one replaces
+//	turn.go         how a spare engine waits until it may serve
+//	connections.go  the connection to the control process, which a newer one replaces
 //	server.go       executes requests
 //	pool.go         the workers
 //	collect.go      garbage collection
 //
-// Control:
+// The control process:
 //
 //	rehearse.go     shows that a program can be the next engine
 //	spawn.go        starts an engine or a spare engine
@@ -49,8 +49,8 @@ import (
 const (
 	// formerSocket is the socket name that engines of earlier versions use, see socketName.
 	formerSocket = "engine.sock"
-	// maxDescriptors is the largest number of descriptors in one message (SCM_MAX_FD). OpMore requests
-	// bring the further descriptors of a request.
+	// maxDescriptors is the largest number of descriptors in one message (SCM_MAX_FD). If a request has
+	// more, OpMore requests before it bring the others.
 	maxDescriptors = 253
 	// maxRequestDescriptors is the largest number of descriptors of a request together with its OpMore
 	// requests. It suffices for a guest's memory and 128 queue pairs with two eventfds a ring.
@@ -83,15 +83,15 @@ const (
 	// the requests OpKeep. A final Reply has Last set.
 	OpRecall = "recall"
 	// OpMore brings descriptors for the next request, which has more than maxDescriptors. The engine
-	// answers it. Earlier versions refuse it.
+	// replies to it. Engines of earlier versions refuse it.
 	OpMore = "more"
-	// OpHalt ends the workers between two passes, when no worker handles a frame. It then unlocks the
-	// state directory, so that the spare engine serves. The halted engine keeps its requests until it
-	// is killed. If the control process's connection ends, the halted engine ends too, unless no
-	// other engine serves. Earlier versions refuse this request.
+	// OpHalt ends the workers when no worker handles a frame. It then unlocks the state directory, so that
+	// the spare engine serves. The halted engine keeps its stored requests until it is killed. If the
+	// connection to the control process ends, the halted engine ends too, unless no other engine serves.
+	// Engines of earlier versions refuse this request.
 	OpHalt = "halt"
-	// OpServe brings another lock file to a spare engine, which then serves although a stuck engine
-	// holds the old lock. Its only answer is the greeting of an engine that serves.
+	// OpServe brings another lock file to a spare engine, which then serves although a stuck engine holds
+	// the old lock. The only answer is the empty Reply that an engine sends when it begins to serve.
 	OpServe = "serve"
 	// OpStop ends the engine after its reply.
 	OpStop = "stop"
@@ -136,7 +136,7 @@ type Attach struct {
 	Name string          `json:"name"`
 	Kind string          `json:"kind"` // vhost-user, tap, af_xdp or af_packet
 	Spec json.RawMessage `json:"spec"`
-	// Tunnel marks an uplink, whose tunnelled frames the workers decapsulate.
+	// Tunnel marks an uplink. Its workers decapsulate the frames of tunnels that arrive on it.
 	Tunnel bool `json:"tunnel,omitempty"`
 }
 
@@ -144,14 +144,14 @@ type Attach struct {
 type Reply struct {
 	Error string          `json:"error,omitempty"` // reason of a refusal; "": success
 	State json.RawMessage `json:"state,omitempty"`
-	// Kept is a kept request, in an answer to OpRecall.
+	// Kept is a stored request, in an answer to OpRecall.
 	Kept *Request `json:"kept,omitempty"`
 	Last bool     `json:"last,omitempty"`
 	// Halted is set in the last answer to OpRecall if OpHalt has ended the workers.
 	Halted bool `json:"halted,omitempty"`
-	// Waiting is set in a message that a spare engine sends without a request: it has entered the
-	// sandbox and prepared memory, and waits until the serving engine has ended. The message may come
-	// after the greeting if that wait is short.
+	// Waiting is set in a message that a spare engine sends without a request. It says that the spare
+	// engine has entered the sandbox and prepared memory, and waits until the serving engine has ended. If
+	// that wait is short, the message may come after the one that says that the engine serves.
 	Waiting bool `json:"waiting,omitempty"`
 	// Build is the engine's build. It is in the reply to OpStart, and in the last reply
 	// to OpRecall.

@@ -18,8 +18,8 @@ import (
 // others must fit into one OpStart message.
 const maxWorkers = (maxDescriptors - 2) / 2
 
-// spareProcs is the number of slots of the Go scheduler (GOMAXPROCS) beyond one for each worker: one
-// for the connection to control, and one for the runtime.
+// spareProcs is the number of slots of the Go scheduler (GOMAXPROCS) beyond one for each worker: one for
+// the connection to the control process, and one for the runtime.
 const spareProcs = 2
 
 // pool is the set of workers. Each worker has its own thread.
@@ -41,10 +41,10 @@ func newPool(s Start, fds []int) (*pool, error) {
 		return nil, err
 	}
 	p := &pool{memory: memory, table: conntrack.Open(memory.Connections, len(s.Cores)), sessions: datapath.NewBFDTable(memory.Shared[0].BFD)}
-	// A worker never gives up its slot of the Go scheduler.
+	// A worker never gives up its slot, so there must be others.
 	runtime.GOMAXPROCS(len(s.Cores) + spareProcs)
-	// The goroutine does not run on workers' cores, because the engine has inherited an
-	// affinity without them from control.
+	// The goroutine does not run on the cores of the workers: the engine has inherited an affinity without
+	// them from the control process.
 	if err := p.table.StartPopulating(); err != nil {
 		p.stop()
 		return nil, err
@@ -93,8 +93,8 @@ func (p *pool) add(number uint32, d port.Device, tunnel bool) error {
 	return nil
 }
 
-// place tells each queue the number and the eventfd of its worker. A transmit queue that several
-// workers share gets those of the last one.
+// place tells each queue the number and the eventfd of its worker. If several workers share a transmit
+// queue, the last one counts.
 func place(worker, wake int, q *datapath.PortQueues) {
 	for _, rx := range q.Rx {
 		if p, ok := rx.(port.Placed); ok {

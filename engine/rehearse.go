@@ -18,9 +18,9 @@ import (
 const rehearsalConnections = 64
 
 // Rehearse checks that an engine of the program exe can start its workers with configuration s, while
-// another engine serves stateDir. This engine has memory of its own and no device, so it cannot
-// disturb the serving engine. It has ended when Rehearse returns. An error says what has failed, with
-// the last line that the program has printed.
+// another engine serves stateDir. The checked engine has memory of its own and no device, so it cannot
+// disturb the serving engine. It has ended when Rehearse returns. An error says what has failed, with the
+// last line that the program has printed.
 func Rehearse(exe, stateDir string, s Start) error {
 	s.Connections = conntrack.Sizes{Connections: rehearsalConnections}
 	memory, err := NewMemory(s, nil)

@@ -21,25 +21,26 @@ import (
 	"weft/internal/shm"
 )
 
-// LockName is the name of the lock file in the state directory. An engine that serves has locked it,
-// so that no second one serves. The file contains the engine's process id.
+// LockName is the name of the lock file in the state directory. The engine that serves the directory has
+// locked it, so that no second engine serves. The file contains the engine's process id.
 const LockName = "engine.lock"
 
 // Options are the options with which an engine is started.
 type Options struct {
-	// Control is an inherited descriptor of the connection to control; 0: none.
+	// Control is an inherited descriptor of the connection to the control process; 0: none.
 	Control int
 	// Spare is the number of workers for which a spare engine prepares memory; 0: this is no spare
 	// engine. A spare engine waits until no other engine serves the directory.
 	Spare int
-	// Rehearsal is set for an engine that only shows that it can start: see the function Rehearse.
+	// Rehearsal is set for an engine that only shows that it can start its workers: see the function
+	// Rehearse.
 	Rehearsal bool
 }
 
-// Serve runs the engine: it answers control's requests on the socket in stateDir until OpStop. openers
-// has an Opener for each kind of device. The process must run nothing else, because Serve turns the
-// garbage collector off and enters the sandbox, in which an Opener can open no file. Serve ignores the
-// signals of a terminal or a service manager, except for SIGTERM while no control process is
+// Serve runs the engine: it answers the requests of the control process on the socket in stateDir until
+// OpStop. openers has an Opener for each kind of device. The process must run nothing else, because Serve
+// turns the garbage collector off and enters the sandbox, in which an Opener can open no file. Serve
+// ignores the signals of a terminal or a service manager, except for SIGTERM while no control process is
 // connected.
 func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	terminate := make(chan os.Signal, 1)
@@ -47,7 +48,7 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	signal.Ignore(unix.SIGINT, unix.SIGHUP, unix.SIGPIPE, unix.SIGTTOU)
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(heapLimit)
-	// not fatal: the engine then lacks only the protection against front ends that block
+	// not fatal: a front end can then block a worker, but everything else works
 	if err := shm.Prepare(); err != nil {
 		fmt.Fprintf(os.Stderr, "engine: %v; without a context a front end can block a worker\n", err)
 	}
@@ -100,8 +101,8 @@ func Serve(stateDir string, o Options, openers map[string]Opener) error {
 	return c.accept(l)
 }
 
-// rehearse answers control on the descriptor control until the connection ends. It uses neither the
-// lock nor the socket of the state directory, and attaches no device.
+// rehearse answers the control process until the connection ends; control is the descriptor of the
+// connection. It uses neither the lock nor the socket of the state directory, and attaches no device.
 func (s *server) rehearse(control int) error {
 	if err := sandbox.Enter(); err != nil {
 		return fmt.Errorf("engine: sandbox: %w", err)
@@ -119,8 +120,8 @@ func (s *server) rehearse(control int) error {
 	return nil
 }
 
-// prepared prepares a spare engine and waits until it may serve. It returns the lock file that the
-// engine has locked then.
+// prepared prepares a spare engine and waits until it may serve. It then returns the lock file, which the
+// engine has locked.
 func prepared(lock *os.File, o Options) (*os.File, error) {
 	waiting, err := duplicateConn(o.Control)
 	if err != nil {
@@ -134,7 +135,7 @@ func prepared(lock *os.File, o Options) (*os.File, error) {
 	return awaitTurn(lock, control)
 }
 
-// duplicateConn returns a duplicate of the connection to control; nil: there is none.
+// duplicateConn returns a duplicate of the connection to the control process; nil: there is none.
 func duplicateConn(control int) (*net.UnixConn, error) {
 	if control == 0 {
 		return nil, nil
@@ -146,9 +147,9 @@ func duplicateConn(control int) (*net.UnixConn, error) {
 	return fileConn(dup)
 }
 
-// reserve prepares memory for the caches of this number of workers, until it is done or the engine
-// needs them. It then tells control on conn that the spare engine waits. It owns conn, which may be
-// nil.
+// reserve allocates memory for the flow caches of this number of workers, until it is done or the engine
+// needs them. It then tells the control process on conn that the spare engine waits. It owns conn, which
+// may be nil.
 func reserve(workers int, conn *net.UnixConn) {
 	runtime.LockOSThread() // never unlocked, so that the thread ends with its goroutine
 	_ = cpu.ShortSlice()

@@ -24,11 +24,11 @@ const (
 	heapLimit = 1 << 30
 )
 
-// Opener opens a device from control's specification and descriptors. It owns fds, even if it fails.
-// Each kind of device has one.
+// Opener opens a device from the specification and the descriptors that the control process has sent. It
+// owns fds, even if it fails. Each kind of device has one.
 type Opener func(spec []byte, fds []int) (port.Device, error)
 
-// server is the state of the engine process. The goroutine that serves control owns it.
+// server is the state of the engine process. The goroutine that serves the control process owns it.
 type server struct {
 	openers map[string]Opener
 	workers *pool // workers, or nil before OpStart
@@ -103,7 +103,7 @@ func (s *server) startWorkers(req *Request, fds []int) error {
 	return nil
 }
 
-// halt ends the workers and unlocks the state directory, so that the spare engine serves.
+// halt ends the workers and unlocks the state directory, so that the spare engine begins to serve.
 func (s *server) halt() error {
 	if s.workers == nil || s.lock == nil {
 		return errors.New("halt: no workers serve")
@@ -204,7 +204,7 @@ func (s *server) forget(key string) {
 	}
 }
 
-// recall sends all kept requests with their descriptors, which the kernel duplicates.
+// recall sends all stored requests with their descriptors, which the kernel duplicates.
 func (s *server) recall(conn *net.UnixConn) error {
 	var all []*Kept
 	if s.start != nil {

@@ -44,8 +44,8 @@ func Prepare(exe, stateDir string, workers int) (*Spare, error) {
 	return launch(exec.Command(exe, "engine", "--state", stateDir, controlFlag, "--spare="+strconv.Itoa(workers)))
 }
 
-// controlFlag tells an engine the descriptor of its connection to control, so that control needs no
-// socket file while guests wait.
+// controlFlag tells an engine which of its descriptors is the connection to the control process. Without a
+// socket file, the connection takes less time while guests wait.
 const controlFlag = "--control=3"
 
 func launch(cmd *exec.Cmd) (*Spare, error) {
@@ -96,8 +96,8 @@ func connection() (ours *net.UnixConn, theirs *os.File, err error) {
 	return ours, theirs, err
 }
 
-// AwaitReady waits until the spare engine has prepared itself and waits for the end of the serving
-// one. After spawnTimeout or an error it kills the spare engine.
+// AwaitReady waits until the spare engine has prepared itself. If that takes longer than spawnTimeout or
+// fails, AwaitReady kills the spare engine and returns an error.
 func (s *Spare) AwaitReady() error {
 	timeout := time.NewTimer(spawnTimeout)
 	defer timeout.Stop()
@@ -121,8 +121,8 @@ func (s *Spare) Close() {
 	s.client.Close()
 }
 
-// Engage waits until the spare engine serves, and returns its client. After spawnTimeout or an error
-// it kills the spare engine.
+// Engage waits until the spare engine serves, and returns its client. If that takes longer than
+// spawnTimeout or fails, Engage kills the spare engine and returns an error.
 func (s *Spare) Engage() (*Client, error) {
 	timeout := time.NewTimer(spawnTimeout)
 	defer timeout.Stop()

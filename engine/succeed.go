@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Succeed makes the spare engine serve in place of a stuck one, which keeps its lock until its process
+// Succeed makes the spare engine serve in place of a stuck engine, which keeps its lock until its process
 // ends. Succeed puts another lock file into the state directory, locks it and passes it to the spare
 // engine. The caller must have got ErrStuck from Quiesce, and calls Engage next.
 func (s *Spare) Succeed(stateDir string) error {

@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// This file has the wait of a spare engine. Its turn comes when the serving engine ends, which unlocks
-// the state directory. It also comes when control sends OpServe, because the serving engine is stuck.
-// A spare engine ends with its control process.
+// In this file, a spare engine waits until it may serve. It may serve when the serving engine has ended,
+// which unlocks the state directory. It may also serve when the control process has sent OpServe, because
+// the serving engine is stuck. A spare engine ends with its control process.
 
-// turn is the result of a wait for the lock: the locked file, or an error.
+// turn is the result of a spare engine's wait for the lock: the locked file, or an error.
 type turn struct {
 	lock *os.File
 	err  error
 }
 
-// awaitTurn waits until this engine may serve, and returns the lock file that the engine has locked
-// then. lockFile is the present lock file. controlConn is a duplicate of the connection to control,
-// which awaitTurn closes; nil: there is no control process.
+// awaitTurn waits until this engine may serve, and then returns the lock file, which is locked. lockFile is
+// the present lock file. controlConn is a duplicate of the connection to the control process, which
+// awaitTurn closes; nil: there is no control process.
 func awaitTurn(lockFile *os.File, controlConn *net.UnixConn) (*os.File, error) {
 	released := make(chan turn, 1)
 	go func() { released <- turn{lockFile, acquire(lockFile, true)} }()
@@ -41,7 +41,7 @@ func awaitTurn(lockFile *os.File, controlConn *net.UnixConn) (*os.File, error) {
 	case next := <-called:
 		return next, nil
 	case t := <-released:
-		// Control may send OpServe at this moment. Later messages are for the method converse.
+		// OpServe may come until the deadline below. The method converse receives later messages.
 		_ = controlConn.SetReadDeadline(time.Now())
 		<-listened
 		select {
@@ -53,8 +53,8 @@ func awaitTurn(lockFile *os.File, controlConn *net.UnixConn) (*os.File, error) {
 	}
 }
 
-// awaitCall waits for OpServe and returns the lock file that it brings. If the connection to control
-// ends before, the process ends. awaitCall returns nil after the connection's read deadline.
+// awaitCall waits for OpServe and returns the lock file that it brings. If the connection to the control
+// process ends before, the process exits. awaitCall returns nil after the connection's read deadline.
 func awaitCall(control *net.UnixConn) *os.File {
 	for {
 		var req Request

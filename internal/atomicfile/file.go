@@ -42,9 +42,8 @@ func WriteBytes(file string, mode os.FileMode, data []byte) error {
 	return Write(file, mode, bytesWriter(data))
 }
 
-// WriteForOwner does the same as WriteBytes. But if root calls it, the new file belongs to the owner
-// of its directory. So a daemon that runs as this owner can read a file that an operator writes as
-// root.
+// WriteForOwner does the same as WriteBytes. But if root calls it, the new file belongs to the owner of its
+// directory. A daemon that runs as this owner can then read a file that root has written.
 func WriteForOwner(file string, mode os.FileMode, data []byte) error {
 	return replace(file, mode, bytesWriter(data), func(f *os.File) error {
 		var dir unix.Stat_t

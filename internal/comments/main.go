@@ -20,8 +20,7 @@ import (
 	"strings"
 )
 
-// shortest is the length in bytes of the shortest comment in a sample, because shorter ones are only
-// labels.
+// shortest is the length in bytes of the shortest comment in a sample. Shorter comments are only headings.
 const shortest = 40
 
 type comment struct {

@@ -42,23 +42,25 @@ func (q *Queue) Close() {
 	}
 }
 
-// RxQueue implements the methods of port.Rx that are equal for all file descriptors that are readable
-// while a frame waits.
+// RxQueue implements the methods of port.Rx that are the same for all queues with this property: the file
+// descriptor is readable while a frame waits.
 type RxQueue struct {
 	Queue
 	Broken string // reason why Recv fails for good, or ""
 }
 
-// Disarm does nothing, because Arm changes nothing.
+// Disarm does nothing, because Arm has asked the device for no notifications.
 func (q *RxQueue) Disarm() {}
 
 // WaitFD returns the queue's descriptor.
 func (q *RxQueue) WaitFD() int { return q.FD }
 
-// Woken does nothing, because the descriptor is no longer readable once all frames are read.
+// Woken does nothing: the descriptor need not be read here, because it is no longer readable once Recv has
+// read all frames.
 func (q *RxQueue) Woken() {}
 
-// Polled returns true, because a Recv that finds no frame costs a system call.
+// Polled returns true, because a Recv that finds no frame costs a system call. A worker therefore calls
+// Recv less often.
 func (q *RxQueue) Polled() bool { return true }
 
 // Fault returns the reason why every Recv fails from now on, or "".
@@ -72,8 +74,8 @@ func (q *RxQueue) Close() {
 	q.Queue.Close()
 }
 
-// TxQueue implements the methods of port.Tx that are equal for all queues whose Send makes the system
-// calls.
+// TxQueue implements the methods of port.Tx that are the same for all queues whose method Send writes the
+// frames at once.
 type TxQueue struct {
 	Queue
 	Longest int // length of the longest frame in bytes, including the Ethernet header
@@ -82,7 +84,7 @@ type TxQueue struct {
 // Flush does nothing, because Send has already written the frames.
 func (q *TxQueue) Flush() {}
 
-// Postpone returns false, because there is nothing to flush.
+// Postpone returns false: there are no frames to write later, because Send has written them.
 func (q *TxQueue) Postpone() bool { return false }
 
 // MTU returns the length of the longest frame in bytes, including the Ethernet

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package privilege lists the capabilities that control needs for each kind of port,
-// and compares them with the capabilities of this process. Control may run as any user.
-// If it lacks a capability, it refuses the ports that need the capability.
+// Package privilege lists the capabilities that the control process needs for each kind of port, and
+// compares them with the capabilities of this process. The control process may run as any user. If it lacks
+// a capability, it refuses the ports that need the capability.
 package privilege
 
 import (
@@ -18,22 +18,23 @@ import (
 	"kernel.org/pub/linux/libs/security/libcap/cap"
 )
 
-// Need has the capabilities that weftd needs for one kind of port or one option.
+// Need is a requirement: the capabilities that weftd must have for one kind of port or one option.
 type Need struct {
 	For          string // the options, or the work, for messages
 	Capabilities []cap.Value
 }
 
-// Needs of ports. A vhost-user port, a tunnel or a patch port needs no capability of its own. The
-// table in docs/uplinks.md has these needs, and others that the packaged systemd unit does not meet.
+// Requirements of ports. A vhost-user port, a tunnel or a patch port needs no capability of its own. The
+// table in docs/uplinks.md has these requirements, and further ones that the packaged systemd unit does not
+// meet.
 var (
 	Tap       = Need{"a tap", []cap.Value{cap.NET_ADMIN}}
 	Namespace = Need{"a tap with netns=", []cap.Value{cap.NET_ADMIN, cap.SYS_ADMIN}} // setns(2)
 	// NET_ADMIN is for buffers beyond net.core.rmem_max.
 	Packet = Need{"af_packet", []cap.Value{cap.NET_ADMIN, cap.NET_RAW}}
-	// Whole is the need of the tap through which large frames leave unsegmented. Without it, large
-	// frames leave as trains of datagrams. BPF also serves the kernel's counts of a tap's frames.
-	// Without the counts, workers look for frames with system calls.
+	// Whole lets an af_packet port send large tunnelled frames (GSO) unsegmented, through a tap. Without
+	// these capabilities, the port cuts them into datagrams. With BPF, the kernel also counts the frames
+	// that it queues on a tap. Without the count, workers look for frames with system calls.
 	Whole = Need{"sending large frames of af_packet whole", []cap.Value{cap.NET_ADMIN, cap.BPF}}
 	// PERFMON is for the XDP program's arithmetic with packet pointers.
 	XDP    = Need{"af_xdp", []cap.Value{cap.NET_ADMIN, cap.NET_RAW, cap.BPF, cap.PERFMON}}
@@ -41,16 +42,17 @@ var (
 	Owner  = Need{"a socket of another user or group (socket-owner=, socket-group=)", []cap.Value{cap.CHOWN}}
 )
 
-// Needs of the engine's start. The switch also works without them.
+// Requirements of an engine's start. The switch also works without them.
 var (
 	Urgent = Need{"the shortest pause when an engine is replaced", []cap.Value{cap.SYS_NICE}}
 	Bound  = Need{"an empty bounding set of the engine", []cap.Value{cap.SETPCAP}}
 )
 
-// Needs lists the needs that the packaged systemd unit meets.
+// Needs lists the requirements that the packaged systemd unit meets.
 var Needs = []Need{Tap, Namespace, Packet, Whole, XDP, Locked, Owner, Urgent, Bound}
 
-// All returns the capabilities of Needs, sorted, each once. The packaged systemd unit grants them.
+// All returns the capabilities of all requirements in Needs, sorted, each once. The packaged systemd unit
+// grants them.
 func All() []cap.Value {
 	var all []cap.Value
 	for _, n := range Needs {
@@ -121,14 +123,14 @@ func User() string {
 	return number
 }
 
-// Lack is a capability that this process lacks. The field For has the texts of the needs that require
-// it.
+// Lack is a capability that this process lacks. The field For has the texts Need.For of the requirements
+// that include it.
 type Lack struct {
 	Capability cap.Value
 	For        []string
 }
 
-// Missing returns the capabilities of Needs that this process lacks.
+// Missing returns the capabilities in Needs that this process lacks.
 func Missing() []Lack {
 	var all []Lack
 	for _, c := range All() {
@@ -146,8 +148,8 @@ func Missing() []Lack {
 	return all
 }
 
-// Check returns an error that names the capabilities of the need that this process
-// lacks, and says how to give them.
+// Check returns an error if this process lacks a capability of the requirement. The error names the missing
+// ones, and says how to give them.
 func (n Need) Check() error {
 	var missing []cap.Value
 	for _, c := range n.Capabilities {

@@ -23,8 +23,8 @@ var allowed = []string{
 	// descriptors
 	"read", "write", "readv", "writev", "close", "fstat", "fstatfs", "ftruncate", "lseek", "flock",
 	"memfd_create", "eventfd2", "epoll_create1", "epoll_ctl", "epoll_wait", "epoll_pwait", "poll", "ppoll",
-	// for messages of control and sockets of ports; no call in the list makes, connects
-	// or binds a socket
+	// for messages of the control process and sockets of ports; no call in the list makes, connects or
+	// binds a socket
 	"accept4", "recvmsg", "sendmsg", "sendmmsg", "recvfrom", "sendto", "getsockopt", "getsockname", "getpeername", "shutdown",
 	// for wake-ups of front ends, see shm.Foreign
 	"io_setup", "io_submit",
@@ -45,7 +45,7 @@ func conditional() []seccomp.NameWithConditions {
 		provided("kill", argument(0, seccomp.Equal, self)),
 		provided("sched_setaffinity", argument(0, seccomp.Equal, 0)),
 		provided("sched_setattr", argument(0, seccomp.Equal, 0)),
-		// The runtime names its mappings.
+		// The Go runtime names its memory mappings with this call.
 		provided("prctl", argument(0, seccomp.Equal, unix.PR_SET_VMA)),
 	}
 	// F_SETOWN and F_SETSIG are not in the list, because they make the kernel send

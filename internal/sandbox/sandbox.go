@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sandbox takes privileges away from the calling process. The engine reads
-// memory that guests write, so a fault of the engine may give a guest control of the
-// engine's process. The process keeps the memory and descriptors of the ports. It can
-// reach no other process, file or network of the host.
+// Package sandbox takes privileges away from the calling process. The engine process reads memory that
+// guests write, so a fault of the engine may give a guest control of this process. The process keeps the
+// memory and descriptors of the ports. It can reach no other process, file or network of the host.
 package sandbox
 
 import (

@@ -7,14 +7,15 @@
 package share
 
 const (
-	// holders is the number of ports for which units are reserved.
+	// holders is the number of ports for which a part of the resource is reserved.
 	holders = 1024
-	// keptPart is the divisor for the reserve: 1/keptPart of all units is reserved, in equal parts for
+	// keptPart is the divisor for the reserve: 1/keptPart of the resource is reserved, in equal parts for
 	// each port.
 	keptPart = 8
 )
 
-// Ports counts the units that each port has. Only one goroutine may use it at a time.
+// Ports counts how many units of a limited resource, such as megaflows, each port has. Only one goroutine
+// may use it at a time.
 type Ports struct {
 	limit, floor int               // number of all units, and number of units reserved for each port
 	count        int               // number of units in use
@@ -23,21 +24,21 @@ type Ports struct {
 	refused      map[uint32]uint64 // number of refusals by port
 }
 
-// New returns a Ports that divides limit units, none of them in use.
+// New returns a Ports for a resource of limit units, none of them in use.
 func New(limit int) *Ports {
 	return &Ports{limit: limit, floor: limit / keptPart / holders, own: map[uint32]int{}, refused: map[uint32]uint64{}}
 }
 
-// Limit returns the number of all units.
+// Limit returns the number of all units of the resource.
 func (p *Ports) Limit() int { return p.limit }
 
-// Count returns the number of units in use.
+// Count returns the number of units that are in use.
 func (p *Ports) Count() int { return p.count }
 
-// Own returns the number of units that a port has.
+// Own returns the number of units of the resource that a port has.
 func (p *Ports) Own(port uint32) int { return p.own[port] }
 
-// MayHave reports whether the port may get n more units.
+// MayHave reports whether the port may get n more units of the resource.
 func (p *Ports) MayHave(port uint32, n int) bool {
 	has := p.own[port]
 	if has+n <= p.floor {
@@ -55,8 +56,8 @@ func (p *Ports) reserved(used int) int {
 // Refuse counts a refused request of the port.
 func (p *Ports) Refuse(port uint32) { p.refused[port]++ }
 
-// Add adds n, which may be negative, to a port's units. It does not check limits, because the ports
-// may have had more units before a restart.
+// Add gives a port n more units of the resource; n may be negative. It does not check limits, because the
+// ports may have had more units before a restart.
 func (p *Ports) Add(port uint32, n int) {
 	was := p.own[port]
 	is := was + n
@@ -69,7 +70,7 @@ func (p *Ports) Add(port uint32, n int) {
 	p.secured += min(is, p.floor) - min(was, p.floor)
 }
 
-// Use is one port's use of the units.
+// Use says how much of the resource one port uses.
 type Use struct {
 	// Used is the number of units that the port has. Guarantee is the number reserved
 	// for the port. Limit is the number that the port could have now.
@@ -78,8 +79,8 @@ type Use struct {
 	Refused uint64
 }
 
-// Each calls visit for each port that has units or refused requests. It returns the sum of the refused
-// requests.
+// Each calls visit for each port that has units of the resource or refused requests. It returns the sum of
+// the refused requests.
 func (p *Ports) Each(visit func(port uint32, u Use)) (refused uint64) {
 	use := func(port uint32) {
 		has := p.own[port]

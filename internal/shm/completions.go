@@ -62,8 +62,8 @@ const (
 )
 
 // completions is an asynchronous I/O context of the kernel. Every request is complete when io_submit
-// returns. Several threads may use one context; it does no harm if their stores to head overtake each
-// other.
+// returns. Several threads may use one context. They may store the position "head" of its completion ring
+// in any order.
 type completions struct {
 	id   uintptr
 	ring *completionRing
@@ -74,7 +74,7 @@ func newCompletions() (*completions, error) {
 	if _, _, errno := unix.Syscall(unix.SYS_IO_SETUP, contextRequests, uintptr(unsafe.Pointer(&c.id)), 0); errno != 0 {
 		return nil, errno
 	}
-	// The identifier is the ring's address.
+	// The kernel's identifier of the context is the address of its completion ring.
 	c.ring = *(**completionRing)(unsafe.Pointer(&c.id))
 	if c.ring.magic != ringMagic || c.ring.incompat != 0 {
 		return nil, fmt.Errorf("the completion ring has magic %#x and features %#x", c.ring.magic, c.ring.incompat)

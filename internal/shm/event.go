@@ -4,8 +4,8 @@ package shm
 
 import "golang.org/x/sys/unix"
 
-// This file has Weft's own eventfds, which only Weft's processes share. They are non-blocking, as
-// SignalOwn and DrainOwn need it. The eventfds of vhost-user front ends are the other kind: only the
+// This file has Weft's own eventfds, which only Weft's processes share. They are non-blocking, so SignalOwn
+// and DrainOwn never block on them. The eventfds of vhost-user front ends are the other kind: only the
 // methods of Foreign may use them.
 
 // NewEvent creates an eventfd of Weft's own, which is non-blocking and closed on exec. The caller owns
@@ -14,8 +14,8 @@ func NewEvent() (int, error) { return unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD
 
 var one = [8]byte{1}
 
-// SignalOwn makes an eventfd of Weft's own readable. On an eventfd of a front end it could block: see
-// Foreign.
+// SignalOwn makes an eventfd of Weft's own readable. It must not be used for an eventfd of a front end, on
+// which it could block: see Foreign.
 func SignalOwn(fd int) {
 	for {
 		if _, err := unix.Write(fd, one[:]); err != unix.EINTR {
@@ -24,8 +24,8 @@ func SignalOwn(fd int) {
 	}
 }
 
-// DrainOwn reads an eventfd of Weft's own, which is then not readable. On an eventfd of a front end it
-// could block: see Foreign.
+// DrainOwn reads an eventfd of Weft's own, which is then not readable. It must not be used for an eventfd
+// of a front end, on which it could block: see Foreign.
 func DrainOwn(fd int) {
 	var buf [8]byte
 	for {

@@ -81,8 +81,8 @@ func CheckEvent(fd int) error {
 	return nil
 }
 
-// Place chooses the asynchronous I/O context for signals: that of the worker that usually sends them.
-// No other goroutine may use the Foreign during the call.
+// Place chooses the asynchronous I/O context that Signal uses: that of the worker that usually calls
+// Signal. No other goroutine may use the Foreign during the call.
 func (e *Foreign) Place(worker int) {
 	if e == nil {
 		return

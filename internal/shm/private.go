@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reserved has memory that Reserve has prepared and that no Private has taken yet.
+// reserved has memory that Reserve has allocated and that no call of Private has taken yet.
 var reserved struct {
 	sync.Mutex
 	blocks [][]byte
@@ -28,7 +28,7 @@ func Private[T any](n int) []T {
 	return View[T](mem, 0, n)
 }
 
-// Reserve prepares the memory that the next Private of the same size returns. It takes milliseconds,
+// Reserve allocates the memory that the next Private of the same size returns. It takes milliseconds,
 // because the kernel allocates the pages.
 func Reserve[T any](n int) {
 	mem := populated(privateBytes[T](n))

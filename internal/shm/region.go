@@ -85,8 +85,8 @@ func View[T any](mem []byte, offset, n int) []T {
 	return unsafe.Slice((*T)(unsafe.Pointer(&mem[offset])), n)
 }
 
-// Layout divides the memory of a region into aligned pieces. Control and engine make the same calls,
-// so they get the same offsets. If Mem is nil, Layout only adds up the size.
+// Layout divides the memory of a region into aligned pieces. The control process and the engine process
+// make the same calls, so they get the same offsets. If Mem is nil, Layout only adds up the size.
 type Layout struct {
 	Mem []byte
 	Off int

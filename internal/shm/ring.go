@@ -31,7 +31,7 @@ const (
 	maxMessage = 1 << 17
 )
 
-// RingMem is the memory of a ring, from which each process opens its end.
+// RingMem is the memory of a ring, in which one process opens the Producer and another one the Consumer.
 type RingMem struct {
 	hdr  *ringHeader
 	data []byte
@@ -193,5 +193,5 @@ func (c *Consumer) Sleep() bool {
 	return true
 }
 
-// Awake cancels the request of Sleep.
+// Awake cancels the request that Sleep has made.
 func (c *Consumer) Awake() { c.hdr.sleeping.Store(0) }

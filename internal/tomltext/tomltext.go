@@ -51,9 +51,9 @@ func Decode(text []byte, target any) error {
 	return nil
 }
 
-// problem returns the text of an error of the library. For a value of the wrong type, the library
-// names the Go type of the field; problem instead names the kind of value that the file should have.
-// For an address or a prefix, package netip names its function; problem shows an example instead.
+// problem returns the text of an error of the TOML library. For a value of the wrong type, the library
+// names the Go type of the field; problem instead names the kind of value that the file should have. For an
+// address or a prefix, package netip names its function; problem shows an example instead.
 func problem(wrong *toml.DecodeError, target reflect.Type) string {
 	reason := trimmed(wrong)
 	if address := wrongAddress.FindStringSubmatch(reason); address != nil {
@@ -70,7 +70,7 @@ func problem(wrong *toml.DecodeError, target reflect.Type) string {
 	return fmt.Sprintf("%s: expected %s, not %s", key, expected(target, wrong.Key()), given[1])
 }
 
-// wrongType matches an error text of the library that names a Go type. Its group is the kind of value
+// wrongType matches an error text of the TOML library that names a Go type. Its group is the kind of value
 // in the file.
 var wrongType = regexp.MustCompile(`^cannot (?:decode TOML|store an?) (.+?) (?:into|in an?) .*$`)
 
@@ -103,10 +103,10 @@ func trimmed(err error) string {
 	return reason
 }
 
-// Keys returns the keys that a section of a TOML file may have. t is the Go type of the whole file.
-// The argument section has the names of the section, from the outermost; nil: the top level. Keys
-// returns nil if there is no such section. It counts the keys of embedded structs among the section's
-// own.
+// Keys returns the keys that a section of a TOML file may have. t is the Go type of the whole file. The
+// argument section has the names of the section, from the outermost; nil: the top level. Keys returns nil
+// if there is no such section. If the section's type embeds structs, their keys count as keys of the
+// section.
 func Keys(t reflect.Type, section []string) (keys []string) {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
