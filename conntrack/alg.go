@@ -10,10 +10,10 @@ import (
 )
 
 // This file has the application layer gateways (ALGs) of FTP (RFC 959, RFC 2428) and TFTP (RFC 1350). An
-// FTP control connection or a TFTP request announces a second connection, which the tracker then takes for
-// related (ct_state +rel). A gateway accepts an announcement only if it names the sender's own address.
-// Otherwise a host could open a path to another host. If the FTP control connection has NAT, shift.go
-// rewrites the announcement.
+// FTP control connection or a TFTP request announces a second connection, which then gets ct_state +rel
+// (related). A gateway accepts an announcement only if it names the sender's own address. Otherwise a host
+// could open a path to another host. If the FTP control connection has NAT, shift.go rewrites the
+// announcement.
 
 // ALG is a kind of application layer gateway. A gateway finds the further connections that a connection
 // announces, such as the data connections of FTP.

@@ -15,8 +15,8 @@ import (
 // in arrays of the type Memory, at the same index.
 type conn struct {
 	// meta has two halves. The lower half is the generation, which is odd while the connection lives. The
-	// upper half is 0 while the connection is not locked. Otherwise it is the epoch (the number of the
-	// start) of the engine that has locked the connection.
+	// upper half is 0 while the connection is not locked. Otherwise it is the epoch of the engine that has
+	// locked the connection; each start of an engine increments the epoch.
 	meta      atomic.Uint64
 	tuples    [2]words // tuples that frames have before translation: original direction, reply direction
 	expiresNS uint64   // CLOCK_MONOTONIC
@@ -75,8 +75,8 @@ type peer struct {
 // SCTP).
 func hasPeers(proto uint8) bool { return proto == packet.ProtoTCP || proto == packet.ProtoSCTP }
 
-// Ref names a connection in one generation. It becomes stale when the connection ends
-// or the ct_* fields of its frames change. The zero Ref names no connection.
+// Ref refers to a connection in one generation. The generation changes, and the Ref becomes invalid, when
+// the connection ends or when its frames get other ct_* fields. The zero Ref refers to no connection.
 type Ref struct {
 	Number     uint32
 	Generation uint32 // odd
@@ -86,7 +86,8 @@ func (c *conn) generation() uint32 { return uint32(c.meta.Load()) }
 
 // hasGeneration reports whether the connection has generation g. It loads the generation after all earlier
 // loads. If the result is true, fields that the caller has read before without a lock belong to this
-// generation. The reason is that the method kill makes the generation even before the record is used again.
+// generation: a record is used for another connection only after the method kill has made the generation
+// even.
 func (c *conn) hasGeneration(g uint32) bool { return uint32(c.metaAfter()) == g }
 
 // metaAfter loads meta after all earlier loads. On arm64, the processor may do an atomic load
@@ -138,7 +139,8 @@ func (t *Table) lockConn(c *conn, g uint32) bool {
 	}
 }
 
-// unlockConn unlocks connection c and sets its generation to g. A changed g makes earlier Refs stale.
+// unlockConn unlocks connection c and sets its generation to g. If g is another generation than before,
+// earlier Refs become invalid.
 func (t *Table) unlockConn(c *conn, g uint32) {
 	if !t.solo || c.meta.Load() != uint64(g) {
 		c.meta.Store(uint64(g))

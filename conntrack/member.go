@@ -87,8 +87,9 @@ func (t *Table) seatOf(n uint32) seat {
 	return seat{member: t.links[n].member, holder: t.holderOf(n), zone: t.conns[n].tuples[0].zone()}
 }
 
-// keepSeat stores the seat of connection n, which was evicted, for the next call of enrol or settleSeat. The
-// table's lock guards Table.seat; the race detector does not see this lock, because it is in shared memory.
+// keepSeat stores in Table.seat that the counts still include connection n, which was evicted. The next
+// call of enrol or settleSeat needs this. The table's lock guards Table.seat; the race detector does not
+// see this lock, because it is in shared memory.
 //
 //go:norace
 func (t *Table) keepSeat(n uint32) {
@@ -113,8 +114,8 @@ func (t *Table) settleSeat() {
 	}
 }
 
-// enrol adds the new connection n to the counts. If a connection of the same member was just evicted, n
-// takes over its seat.
+// enrol adds the new connection n to the counts. If a connection of the same member was just evicted, the
+// counts still include that connection, so n takes its place and the counts stay the same.
 func (t *Table) enrol(n uint32) {
 	c, h := &t.conns[n], t.holderOf(n)
 	zone := c.tuples[0].zone()

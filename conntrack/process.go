@@ -29,7 +29,7 @@ type Request struct {
 	Label, LabelMask [2]uint64
 	NAT              NAT
 	ALG              ALG // gateway (FTP, TFTP) of new connections; needs Commit
-	// Tunnelled is the set of frames that arrived through a tunnel.
+	// Tunnelled is the set of frames that arrived through a tunnel, one bit each.
 	Tunnelled uint32
 }
 
@@ -152,8 +152,9 @@ func (m *Meta) begin(zone uint16) {
 	m.State, m.Zone = Tracked|Invalid, zone
 }
 
-// maxRestarts is the largest number of look-ups for one frame. A look-up is repeated if the connection that
-// it found has ended in the meantime. After the last one, the frame is treated as one without a connection.
+// maxRestarts is the largest number of attempts to track one frame. An attempt fails if the connection that
+// the look-up has found ends in the meantime. After the last attempt, the frame is treated as one without a
+// connection.
 const maxRestarts = 4
 
 // follow tracks frame x of connection n in direction dir, which the look-up has found. It returns false if

@@ -41,7 +41,7 @@ const maxShiftAge = 1 << 30
 // shiftAfter returns the shift of the sequence numbers after the announcement.
 func (s *shift) shiftAfter() uint32 { return s.shiftBefore + uint32(s.newLength) - uint32(s.oldLength) }
 
-// passed converts a sequence number as sent to the number as forwarded.
+// passed converts a sequence number of the sender to the number in the forwarded segment.
 func (s *shift) passed(seq uint32) uint32 {
 	switch {
 	case s.newLength == 0 || !earlierThan(s.pos, seq):
@@ -54,8 +54,8 @@ func (s *shift) passed(seq uint32) uint32 {
 	return s.pos + s.shiftBefore + min(seq-s.pos, uint32(s.newLength)-1)
 }
 
-// origin converts v, a sequence number as forwarded, back to the number as sent. A number within the
-// rewritten announcement has no counterpart; origin then returns fallback.
+// origin converts v, a sequence number in a forwarded segment, back to the number that the sender used. A
+// number within the rewritten announcement has no counterpart; origin then returns fallback.
 func (s *shift) origin(v, fallback uint32) uint32 {
 	switch sent := v - s.shiftBefore; {
 	case s.newLength == 0 || !earlierThan(s.pos, sent):
@@ -66,13 +66,13 @@ func (s *shift) origin(v, fallback uint32) uint32 {
 	return fallback
 }
 
-// acknowledged converts the peer's acknowledgement to a number as sent. If ack covers only a part of the
-// rewritten announcement, the result covers nothing of the original one, so that the sender repeats the
-// announcement.
+// acknowledged converts an acknowledgement of the peer to the sequence numbers that the sender used. If ack
+// covers only a part of the rewritten announcement, the result covers nothing of the original one, so that
+// the sender repeats the announcement.
 func (s *shift) acknowledged(ack uint32) uint32 { return s.origin(ack, s.pos) }
 
-// sacked converts an edge of a SACK block (RFC 2018) to a number as sent, by the rule of acknowledged.
-// wantRight is true for the right edge.
+// sacked does the same as acknowledged for one edge of a SACK block (RFC 2018). wantRight is true for the
+// right edge.
 func (s *shift) sacked(wantRight bool, edge uint32) uint32 {
 	if wantRight {
 		return s.origin(edge, s.pos)

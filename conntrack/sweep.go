@@ -17,9 +17,9 @@ const (
 	sweepMost = 1024
 )
 
-// Sweep ends the expired connections among the next few records. One worker calls it once in each pass of
-// its loop. now is CLOCK_MONOTONIC in nanoseconds. remaining is true while the table has connections, which
-// need further calls even if the worker is idle.
+// Sweep ends the expired connections among the next few records. One worker calls it once in each turn of
+// its loop. now is CLOCK_MONOTONIC in nanoseconds. remaining is true while the table has connections. The
+// worker must then call Sweep again, even if it is idle.
 func (t *Table) Sweep(now uint64) (remaining bool) {
 	h := t.head
 	if h.count == 0 {

@@ -135,8 +135,8 @@ func (t *Table) translateError(b *packet.Batch, f *packet.Frame, inner int, oute
 	binary.BigEndian.PutUint16(sum, packet.MendChecksum(binary.BigEndian.Uint16(sum), was, packet.Sum(in)))
 }
 
-// translateInner rewrites the ports and the checksum of the transport header inside an ICMP error, which may
-// be truncated. addresses has the sums over the datagram's IP addresses before and after their
+// translateInner rewrites the ports and the checksum of the transport header inside an ICMP error, which
+// may be truncated. addresses has the checksums of the datagram's IP addresses before and after their
 // change.
 func translateInner(l4 []byte, tuple *Tuple, addresses [2]uint16) {
 	if !hasPorts(tuple.Proto) || len(l4) < 8 {

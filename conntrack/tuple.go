@@ -229,7 +229,7 @@ func (h *header) digest(src, dst [2]uint64) uint64 {
 	return fold(src[0]^s[0], src[1]^s[1]) ^ fold(dst[0]^s[2], dst[1]^s[3])
 }
 
-// hash returns the hash of tuple w, under which the index has its connection. "long" has the addresses if w
+// hash returns the hash by which the index finds a connection with tuple w. "long" has the addresses if w
 // is IPv6.
 func (h *header) hash(w words, long *[4]uint64) uint64 {
 	s := &h.seeds

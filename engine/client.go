@@ -19,8 +19,9 @@ import (
 // Timeouts of the client.
 const (
 	// requestTimeout is how long a request waits for its reply. The engine usually answers within
-	// milliseconds, as soon as no worker handles frames. On a busy machine its threads wait for a core,
-	// which is no reason to replace the engine. The watchdog finds an engine that hangs much sooner.
+	// milliseconds, when each worker has finished the current turn of its loop. On a busy machine its
+	// threads wait for a core, which is no reason to replace the engine. The watchdog finds an engine that
+	// hangs much sooner.
 	requestTimeout = time.Minute
 	// endTimeout is how long Stop and Kill wait for the end of the engine's process.
 	endTimeout = 10 * time.Second

@@ -45,9 +45,9 @@ func (c *Client) Wait() {
 	}
 }
 
-// Halt ends the engine's workers when no worker handles a frame, so that no frame is lost. When it returns
-// nil, the engine uses no ring any more, and the spare engine begins to serve. The caller must kill the
-// halted engine later. An engine of an earlier version refuses.
+// Halt ends each worker of the engine after the current turn of its loop, when the worker handles no frame,
+// so that no frame is lost. When it returns nil, the engine uses no ring any more, and the spare engine
+// begins to serve. The caller must kill the halted engine later. An engine of an earlier version refuses.
 func (c *Client) Halt() error {
 	_, err := c.call(&Request{Op: OpHalt}, nil)
 	return err

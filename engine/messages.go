@@ -85,10 +85,10 @@ const (
 	// OpMore brings descriptors for the next request, which has more than maxDescriptors. The engine
 	// replies to it. Engines of earlier versions refuse it.
 	OpMore = "more"
-	// OpHalt ends the workers when no worker handles a frame. It then unlocks the state directory, so that
-	// the spare engine serves. The halted engine keeps its stored requests until it is killed. If the
-	// connection to the control process ends, the halted engine ends too, unless no other engine serves.
-	// Engines of earlier versions refuse this request.
+	// OpHalt ends each worker after the current turn of its loop, when the worker handles no frame. It then
+	// unlocks the state directory, so that the spare engine serves. The halted engine keeps its stored
+	// requests until it is killed. If the connection to the control process ends, the halted engine ends
+	// too, unless no other engine serves. Engines of earlier versions refuse this request.
 	OpHalt = "halt"
 	// OpServe brings another lock file to a spare engine, which then serves although a stuck engine holds
 	// the old lock. The only answer is the empty Reply that an engine sends when it begins to serve.

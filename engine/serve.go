@@ -147,9 +147,8 @@ func duplicateConn(control int) (*net.UnixConn, error) {
 	return fileConn(dup)
 }
 
-// reserve allocates memory for the flow caches of this number of workers, until it is done or the engine
-// needs them. It then tells the control process on conn that the spare engine waits. It owns conn, which
-// may be nil.
+// reserve allocates the memory for the flow caches of this number of workers. It then tells the control
+// process on conn that the spare engine waits. It owns conn, which may be nil.
 func reserve(workers int, conn *net.UnixConn) {
 	runtime.LockOSThread() // never unlocked, so that the thread ends with its goroutine
 	_ = cpu.ShortSlice()

@@ -119,10 +119,10 @@ func (d *Device) addVring(v VringSpec, s DeviceSpec) error {
 	return nil
 }
 
-// Rx implements port.Device.
+// Rx implements port.Device. It returns a queue for each ring on which the guest transmits.
 func (d *Device) Rx() []port.Rx { return d.rx }
 
-// Tx implements port.Device.
+// Tx implements port.Device. It returns a queue for each enabled ring on which the guest receives.
 func (d *Device) Tx() []port.Tx { return d.tx }
 
 // State implements port.Device and returns a DeviceState in JSON. It does not access

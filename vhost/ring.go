@@ -64,7 +64,7 @@ type head struct {
 // ring is one vring. After open, only the worker of the queue uses it.
 type ring struct {
 	desc, avail, used unsafe.Pointer // addresses of the descriptors, driver area and device area in a packed ring
-	// address of the used elements that take writes: they are in the used ring (split) or in the
+	// address of the used elements that the method take writes: they are in the used ring (split) or in the
 	// record (packed)
 	elems         unsafe.Pointer
 	mem           *memory

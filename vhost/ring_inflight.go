@@ -254,7 +254,8 @@ func (f *inflightRing) setPosition(idx, wrap int, pos uint16) {
 	*f.u16(idx) = pos &^ packedWrap
 }
 
-// startPacked clears all in-flight marks and stores first, the position of a packed ring.
+// startPacked clears all in-flight marks and stores the position of a packed ring, which is the argument
+// "first".
 func (f *inflightRing) startPacked(first uint16) {
 	for i := range f.num {
 		*f.u8(flightHeader + flightEntry*i) = 0

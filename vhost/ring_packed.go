@@ -26,7 +26,7 @@ const (
 	eventsMask = 3 << 16
 )
 
-// packedPosition holds the positions that only a packed ring has.
+// packedPosition is the state of a ring that only a packed ring needs.
 type packedPosition struct {
 	state *uint64 // state word in the record
 	first uint16  // position of the oldest unpublished chain

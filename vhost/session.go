@@ -341,8 +341,8 @@ func (s *Session) start() error {
 	return nil
 }
 
-// makeRecord makes the record of the rings, if there is none. The back end stores its descriptor
-// before the engine writes to it.
+// makeRecord makes the record of the rings (shared memory for their positions), if there is none. The back
+// end stores the record's descriptor before the engine writes to the record.
 func (s *Session) makeRecord() error {
 	if s.front.Record >= 0 {
 		return nil
@@ -369,8 +369,8 @@ func (s *Session) halt() { s.stopDevice(resumePosition) }
 // abandon stops the device, as halt does, but reads no positions from guest memory. It is for a front end
 // that did something hostile, and whose positions nobody needs. Such a front end can delay the reads for as
 // long as it likes: a thread that touches a hole of gigabytes in guest memory waits in the kernel and keeps
-// its P of the Go scheduler. The control process has one P for each core without a worker. If it has only
-// one, it stands still meanwhile.
+// its P of the Go scheduler. The control process has only one P for each core without a worker, so all of
+// it may stand still meanwhile.
 func (s *Session) abandon() {
 	s.stopDevice(func(DeviceSpec, []int, VringSpec) (uint16, error) { return 0, nil })
 }

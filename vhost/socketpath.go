@@ -78,8 +78,8 @@ func addressOf(f *os.File) *net.UnixAddr {
 	return &net.UnixAddr{Name: fmt.Sprintf("/proc/self/fd/%d", f.Fd()), Net: "unix"}
 }
 
-// errnoOf returns the error number in err, or err itself if it has none. The error
-// texts of package net would name a descriptor.
+// errnoOf returns the error number in err, or err itself if it has none. The error texts of package net
+// would have the address /proc/self/fd/N instead of the socket's path.
 func errnoOf(err error) error {
 	var errno syscall.Errno
 	if errors.As(err, &errno) {

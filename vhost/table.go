@@ -206,8 +206,8 @@ func setMemTable(s *Session, m *message) ([]byte, error) {
 	return nil, nil
 }
 
-// checkTable checks the regions of a memory table and their files. It stores the size
-// of each mapping in span.
+// checkTable checks the regions of a memory table and their files. It stores the size of each region's
+// mapping in RegionSpec.span.
 func checkTable(regions []RegionSpec, fds []int) error {
 	if err := checkRegions(regions); err != nil {
 		return err

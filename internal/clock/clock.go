@@ -9,8 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Monotonic returns the time of CLOCK_MONOTONIC in nanoseconds. Package time only has differences of
-// this clock, so the package reads the clock once, at the start, with a system call.
+// Monotonic returns the time of CLOCK_MONOTONIC in nanoseconds. Package time gives only differences between
+// times of this clock. Package clock therefore reads the clock itself once, at the start, with a system
+// call.
 func Monotonic() uint64 { return startNS + uint64(time.Since(start)) }
 
 var start, startNS = time.Now(), read()

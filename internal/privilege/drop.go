@@ -15,7 +15,7 @@ import (
 	"kernel.org/pub/linux/libs/security/libcap/cap"
 )
 
-// Account is a user as which a process can run, see Become.
+// Account is a user of the machine. Become makes this process run as this user.
 type Account struct {
 	Name     string
 	UID, GID int

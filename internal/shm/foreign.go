@@ -51,8 +51,8 @@ const (
 // suspicion is the number of signals of this process whose time must still be measured.
 var suspicion atomic.Int32
 
-// Suspect makes this process measure the time of the next signals. A worker calls it
-// after an unusually long pass.
+// Suspect makes this process measure the time of the next signals. A worker calls it after a turn of its
+// loop that took unusually long.
 func Suspect() { suspicion.Store(suspected) }
 
 // Slow reports whether the last SlowSignals measured signals took too long, so that the front end must

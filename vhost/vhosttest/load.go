@@ -349,8 +349,8 @@ func (e *end) reclaim() (n int) {
 	}
 }
 
-// receive takes received frames from the receive ring: at most maxFrames, or all if maxFrames is 0. It
-// calls deal with the buffer number of each frame.
+// receive takes received frames from the receive ring: at most maxFrames, or all if maxFrames is 0. For
+// each frame it calls the function deal with the number of the frame's buffer.
 func (l *Load) receive(e *end, maxFrames int, deal func(buffer int)) (frames, bad int) {
 	for maxFrames == 0 || frames < maxFrames {
 		i, n, ok := e.rx.takeUsed()
