@@ -55,8 +55,9 @@ func (tr *Tracker) announce(x *trackedFrame, n, g uint32, dir uint8) (ok bool) {
 	return true
 }
 
-// expectationOf returns the expectation (the future connection) that an announcement in
-// direction dir of connection n creates. The caller sets its ports. v is a copy of connection n.
+// expectationOf returns the expectation (the entry for an announced connection) that an announcement on
+// connection n creates. dir is the direction of the frame with the announcement, and v a copy of connection
+// n. The caller sets the ports of the expectation.
 func (tr *Tracker) expectationOf(v *view, n uint32, dir uint8) expectation {
 	other := v.tuples[1-dir&1].tuple(v.addresses(1 - dir&1))
 	e := expectation{src: other.Src, dst: other.Dst, zone: other.Zone, proto: other.Proto, announcer: dir, sender: tr.sender,

@@ -133,7 +133,7 @@ func (t *Table) pull(l *list, n uint32, level int) {
 }
 
 // relist moves connection n to the eviction lists of another kind. It does nothing if n no longer has
-// generation g. The caller does not hold the table's lock.
+// generation g, because it has ended or changed. The caller does not hold the table's lock.
 func (t *Table) relist(n, g uint32, kind uint8) {
 	t.lock()
 	if c := &t.conns[n]; c.generation() == g && c.list != kind {
@@ -340,8 +340,8 @@ func (t *Table) hashOf(n uint32, dir uint8) uint64 {
 	return t.head.hash(t.conns[n].tuples[dir&1], &long)
 }
 
-// end ends connection n if it still has generation g. It reports whether it has ended
-// the connection.
+// end ends connection n, unless it has ended or changed since it had generation g. It reports whether it
+// has ended the connection.
 func (t *Table) end(n, g uint32, reason Reason) bool {
 	t.lock()
 	defer t.unlock()

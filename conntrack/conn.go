@@ -118,8 +118,9 @@ func (t *Table) lock() {
 
 func (t *Table) unlock() { cpu.StoreRelease(&t.head.lock, 0) }
 
-// lockConn locks connection c. It returns false, without the lock, if c does not have
-// generation g. An engine with one worker takes no lock; lockConn then only compares the generation.
+// lockConn locks connection c. If c no longer has generation g, because it has ended or changed, lockConn
+// does not lock it and returns false. An engine with one worker takes no locks; lockConn then only compares
+// the generation.
 func (t *Table) lockConn(c *conn, g uint32) bool {
 	if t.solo {
 		return c.generation() == g
@@ -183,7 +184,8 @@ func (v *view) addresses(dir uint8) *[4]uint64 {
 	return (*[4]uint64)(v.long[4:])
 }
 
-// read copies connection n to v without a lock. It returns false if n no longer has generation g.
+// read copies connection n to v without a lock. It returns false if n no longer has generation g, because
+// it has ended or changed.
 func (t *Table) read(n, g uint32, v *view) bool {
 	c := &t.conns[n]
 	for tries := 0; ; tries++ {

@@ -116,8 +116,8 @@ func (t *Table) watched(kind EventKind, zone uint16) bool {
 	return v>>(eventKindsAt+uint32(kind))&1 != 0 && (v&eventOneZone == 0 || uint16(v) == zone)
 }
 
-// emitUpdate reports a change of connection n. It does nothing if n no longer has
-// generation g. The caller holds no lock.
+// emitUpdate reports a change of connection n. It does nothing if n no longer has generation g, because it
+// has ended or changed again. The caller holds no lock.
 func (t *Table) emitUpdate(c *conn, n, g uint32, reason Reason) {
 	if !t.watched(eventUpdate, c.tuples[0].zone()) {
 		return

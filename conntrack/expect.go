@@ -15,14 +15,16 @@ import "weft/packet"
 // connection that announced it first.
 
 const (
-	// MaxExpectations is the largest number of expectations of a table.
+	// MaxExpectations is the largest number of expectations (announced connections that have not begun) in
+	// a table.
 	MaxExpectations = 1024
-	// expectationNS is the lifetime of an expectation.
+	// expectationNS is the time for which the table keeps an announced connection that has not begun.
 	expectationNS = 120_000_000_000
 	// maxExpectedPorts is the largest number of other ports that the method expect tries. It tries other
 	// ports if two clients behind the same translated address have announced the same port.
 	maxExpectedPorts = 64
-	// expectationsSwept is the number of records that one step of the sweep checks for expiry.
+	// expectationsSwept is the number of records of announced connections that one step of the sweep checks
+	// for expiry.
 	expectationsSwept = 4
 )
 
@@ -53,7 +55,8 @@ type expecter struct {
 	evicted uint64
 }
 
-// expecting is the state of the table of expectations. The table's lock guards it.
+// expecting is the state of the table of announced connections that have not begun. The table's lock guards
+// it.
 type expecting struct {
 	free, fresh uint32 // 1 + the number of the first free record, and the number of the first unused record
 	hand        uint32 // record at which the next sweep begins
@@ -68,14 +71,15 @@ func (t *Table) chainOf(e *expectation) *uint32 {
 	return &t.chains[h%MaxExpectations]
 }
 
-// sameTuple reports whether the expectations x and e are for the same addresses, destination port,
-// protocol and zone.
+// sameTuple reports whether the expectations x and e (entries for announced connections) have the same
+// addresses, destination port, protocol and zone.
 func (x *expectation) sameTuple(e *expectation) bool {
 	return x.dst == e.dst && x.src == e.src && x.dstPort == e.dstPort && x.zone == e.zone && x.proto == e.proto && x.ipv6 == e.ipv6
 }
 
-// expectationOfTuple returns the number of the expectation with the tuple of e, valid or not. If there
-// is no such expectation, it returns the constant none. The caller holds the table's lock.
+// expectationOfTuple returns the number of the expectation (entry for an announced connection) with the
+// tuple of e, valid or not. If there is none, it returns the constant none. The caller holds the table's
+// lock.
 func (t *Table) expectationOfTuple(e *expectation) uint32 {
 	for at := *t.chainOf(e); at != 0; at = t.expectations[at-1].chain {
 		if t.expectations[at-1].sameTuple(e) {
@@ -122,8 +126,9 @@ func (t *Table) expect(e *expectation, now uint64) bool {
 	return true
 }
 
-// otherPort returns another port for e, whose port is taken. triesBefore is the number of earlier calls
-// for e. Only the first returned port is predictable, so nobody can announce all of them beforehand.
+// otherPort returns another port for expectation e (an entry for an announced connection), whose port is
+// taken. triesBefore is the number of earlier calls for e. Only the first returned port is predictable, so
+// nobody can block all the others by announcing them first.
 func (t *Table) otherPort(e *expectation, triesBefore int) uint16 {
 	if triesBefore == 0 && e.dstPort < 0xffff {
 		return max(e.dstPort+1, ephemeralLo)
@@ -139,8 +144,8 @@ func (t *Table) clashes(index uint32, e *expectation, now uint64) bool {
 	return (x.parent != e.parent || x.announced != e.announced) && t.valid(x, now)
 }
 
-// addExpectation adds expectation e to the table. The caller holds the table's lock and
-// has made sure that a record is free.
+// addExpectation adds expectation e (an entry for an announced connection) to the table. The caller holds
+// the table's lock and has made sure that a record is free.
 func (t *Table) addExpectation(e *expectation, expiresNS uint64) {
 	h := &t.head.expects
 	n := h.free - 1
@@ -156,8 +161,8 @@ func (t *Table) addExpectation(e *expectation, expiresNS uint64) {
 	t.linkExpectation(n)
 }
 
-// linkExpectation adds record n, which is already written, to its hash chain and its
-// list. The caller holds the table's lock.
+// linkExpectation adds the expectation with number n, whose record is already written, to its hash chain
+// and to the list of its quota holder. The caller holds the table's lock.
 func (t *Table) linkExpectation(n uint32) {
 	x := &t.expectations[n]
 	first, i := t.chainOf(x), x.sender.holder(x.zone)
@@ -178,8 +183,8 @@ func (t *Table) linkExpectation(n uint32) {
 	t.head.expecting.Add(1)
 }
 
-// forgetExpectation frees the record of expectation n. The caller holds the table's
-// lock.
+// forgetExpectation removes expectation n (an entry for an announced connection) and frees its record. The
+// caller holds the table's lock.
 func (t *Table) forgetExpectation(n uint32) {
 	x := &t.expectations[n]
 	x.expiresNS = 0
@@ -207,8 +212,9 @@ func (t *Table) forgetExpectation(n uint32) {
 	t.head.expecting.Add(^uint32(0))
 }
 
-// expected returns a copy of the valid expectation for a frame with tuple p. If take is true, it removes
-// the expectation. Usually the hash chain is empty, and expected takes no lock.
+// expected returns a copy of the valid expectation (entry for an announced connection) with the tuple p of
+// a frame. If take is true, it removes the expectation. Usually no expectation has the hash of the tuple,
+// and expected takes no lock.
 func (t *Table) expected(p *probe, now uint64, take bool) (e expectation, ok bool) {
 	if t.head.expecting.Load() == 0 {
 		return e, false
@@ -237,8 +243,8 @@ func (t *Table) expected(p *probe, now uint64, take bool) (e expectation, ok boo
 	return e, true
 }
 
-// sweepExpectations removes expectations that have expired or whose parent has ended, among the
-// next expectationsSwept records.
+// sweepExpectations removes expectations (entries for announced connections) that have expired or whose
+// announcing connection has ended. A call checks the next expectationsSwept records.
 func (t *Table) sweepExpectations(now uint64) {
 	if t.head.expecting.Load() == 0 {
 		return
@@ -257,7 +263,8 @@ func (t *Table) sweepExpectations(now uint64) {
 	}
 }
 
-// rebuildExpectations repairs the hash chains, lists and free records after a crash.
+// rebuildExpectations repairs the hash chains, lists and free records of announced connections after a
+// crash of the engine.
 func (t *Table) rebuildExpectations() {
 	clear(t.chains)
 	t.eachHolder(func(i uint32) { t.expectRanks[i], t.expecters[i].records = rank{}, list{} })
@@ -273,8 +280,8 @@ func (t *Table) rebuildExpectations() {
 	}
 }
 
-// ExpectationShares calls visit for each quota holder that has expectations or has lost
-// some by eviction or refusal. Workers continue meanwhile.
+// ExpectationShares calls visit for each quota holder (port or zone) with announced connections that have
+// not begun, or with some that were evicted or refused. Workers continue meanwhile.
 func (m *Memory) ExpectationShares(visit func(Share)) {
 	m.eachHolder(func(i uint32) {
 		if x := &m.expecters[i]; x.records.count != 0 || x.evicted != 0 || x.refused != 0 {
@@ -286,5 +293,5 @@ func (m *Memory) ExpectationShares(visit func(Share)) {
 	})
 }
 
-// Expectations returns the number of expectations in the table.
+// Expectations returns the number of announced connections that have not begun.
 func (m *Memory) Expectations() int { return int(m.head.expecting.Load()) }

@@ -41,7 +41,8 @@ type sender struct {
 	tunnel bool
 }
 
-// holder returns the quota holder for which the sender's connections in this zone count.
+// holder returns the number of the quota holder for which the sender's connections in this zone count: the
+// zone if the sender is a tunnel, otherwise the port.
 func (s sender) holder(zone uint16) uint32 {
 	if s.tunnel {
 		return Ports + uint32(zone)
@@ -130,8 +131,8 @@ func (t *Table) evictFor(h uint32) bool {
 // own for each new one; see unansweredShare. tableLimit is the limit of the table or zone.
 func mostUnanswered(tableLimit uint32) uint32 { return max(tableLimit/unansweredShare, minUnanswered) }
 
-// evictOf ends the oldest connection in one list of quota holder h; kind is the kind of list, such as
-// listUnreplied. It returns false if the list is empty.
+// evictOf ends the oldest connection in one eviction list of quota holder h (a port or zone). kind is the
+// kind of list, such as listUnreplied. It returns false if the list is empty.
 func (t *Table) evictOf(h uint32, kind uint8) bool {
 	l := &t.holders[h].lists[kind%lists]
 	if l.first == 0 {

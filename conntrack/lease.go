@@ -26,10 +26,10 @@ type Kernel interface {
 	// PutLease stores one direction of a connection in a free entry, and returns the entry's index. ok is
 	// false if no entry for this direction is free.
 	PutLease(l Lease) (place uint32, ok bool)
-	// ClearLease removes the entry at this place, which PutLease has stored. When it returns, the kernel
-	// passes later frames of that direction of the connection to the worker.
+	// ClearLease removes the entry with the index place, which PutLease has stored. When it returns, the
+	// kernel passes later frames of that direction of the connection to the worker.
 	ClearLease(place uint32)
-	// HasLease reports whether the entry at this place is in use and refers to these two megaflows.
+	// HasLease reports whether the entry with the index place is in use and refers to these two megaflows.
 	HasLease(place uint32, first, second Stage) bool
 	// NextLease returns the first entry in use whose index is "from" or more. The results are its index,
 	// its direction of a connection, and what the kernel has done with it since the last call. found is
@@ -74,15 +74,15 @@ type Lease struct {
 	First, Second Stage // megaflows before and after tracking; equal if one megaflow does both
 }
 
-// leases has the Kernel of each port, and the index of the kernel's entry for each lent direction of a
-// connection.
+// leases has the Kernel of each port. For each direction of a connection that the kernel forwards, it has
+// the index of the kernel's entry.
 type leases struct {
 	kernels []Kernel           // indexed by the number from AddKernel; guarded by the table's lock
 	places  [][2]atomic.Uint64 // indexed by connection and direction; see placeOf
 }
 
 // placeOf returns a word of leases.places. Its upper half is 1 + the number of a Kernel, its lower half the
-// index of an entry there. The word is 0 for a direction that is not lent.
+// index of an entry there. The word is 0 for a direction that the kernel does not forward.
 func placeOf(kernel, place uint32) uint64 { return uint64(kernel+1)<<32 | uint64(place) }
 
 // leastLentNS is the shortest timeout of a connection that is lent to the kernel, in nanoseconds. It is
@@ -162,8 +162,8 @@ func (tr *Tracker) Lend(i int, kernel uint32, l Lease) {
 }
 
 // lendable reports whether the kernel may forward connection n. It requires that n still has generation g,
-// is established in both directions, has no gateway and no parent, and has a timeout of at least
-// leastLentNS.
+// is established in both directions, has no gateway (FTP or TFTP), was not announced by another connection,
+// and has a timeout of at least leastLentNS.
 func (t *Table) lendable(n, g uint32) bool {
 	c := &t.conns[n]
 	if c.flags&(connFTP|connTFTP|connRelated|connReplied) != connReplied || c.class != tcpEstablished && c.class != udpMultiple {
@@ -176,8 +176,8 @@ func (t *Table) lendable(n, g uint32) bool {
 	return lasts >= leastLentNS && c.hasGeneration(g)
 }
 
-// Renew restarts the timeout of a lent connection, after the kernel has forwarded a frame of it. It
-// returns false if the connection has ended or changed.
+// Renew restarts the timeout of a connection after the kernel has forwarded a frame of it. It returns false
+// if the connection has ended or changed.
 func (t *Table) Renew(ref Ref, now uint64) bool {
 	if ref.Number >= uint32(len(t.conns)) {
 		return false
@@ -200,8 +200,8 @@ func (t *Table) TakeBack(kernel uint32, place uint32, ref Ref, dir uint8) {
 	s.kernels[kernel].ClearLease(place) // lent by an earlier engine
 }
 
-// take removes one direction of connection n from its Kernel, if the direction is lent. The caller holds
-// the table's lock.
+// take removes one direction of connection n from the kernel's table, if the kernel forwards it. The caller
+// holds the table's lock.
 func (s *leases) take(n uint32, dir uint8) {
 	if at := s.places[n][dir].Load(); at != 0 {
 		s.kernels[at>>32-1].ClearLease(uint32(at))
@@ -209,7 +209,8 @@ func (s *leases) take(n uint32, dir uint8) {
 	}
 }
 
-// takeBoth removes both directions of connection n from their Kernels. The caller holds the table's lock.
+// takeBoth removes both directions of connection n from the kernel's tables. The caller holds the lock of
+// the connection table.
 func (t *Table) takeBoth(n uint32) {
 	if s := t.lent.Load(); s != nil {
 		s.take(n, 0)

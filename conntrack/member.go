@@ -13,8 +13,8 @@ import "math/bits"
 // when its last connection ends. The table has as many records for members as for connections, so there is
 // always a free one.
 
-// member is the state of one quota holder within one zone, in one cache line. The
-// table's lock guards it.
+// member is the state of one quota holder (a port, or all tunnels) within one ct zone, in one cache line.
+// The table's lock guards it.
 type member struct {
 	key   uint32 // zone and port, see memberKey
 	next  uint32 // 1 + the number of the next member in the hash chain or free list
@@ -24,14 +24,15 @@ type member struct {
 
 func memberKey(zone uint16, h uint32) uint32 { return uint32(zone)<<11 | min(h, Ports) }
 
-// memberChain returns the hash chain of the member with this key. The hash has a secret
-// multiplier, so no sender can put many members into one chain.
+// memberChain returns the hash chain of the member (quota holder within one zone) with this key. The hash
+// has a secret multiplier, so no sender can put many members into one chain.
 func (t *Table) memberChain(key uint32) *uint32 {
 	hash := uint64(key+1) * (t.head.seeds[0] | 1)
 	return &t.memberChains[hash>>(64-bits.TrailingZeros(uint(len(t.memberChains))))]
 }
 
-// findMember returns the member for quota holder h in a zone, or none.
+// findMember returns the number of the member that stands for quota holder h in a zone. If there is none,
+// it returns the constant none.
 func (t *Table) findMember(zone uint16, h uint32) uint32 {
 	key := memberKey(zone, h)
 	for at := *t.memberChain(key); at != 0; at = t.members[at-1].next {
@@ -42,7 +43,7 @@ func (t *Table) findMember(zone uint16, h uint32) uint32 {
 	return none
 }
 
-// addMember returns the member for quota holder h in a zone. If there is none, it
+// addMember returns the number of the member that stands for quota holder h in a zone. If there is none, it
 // allocates one.
 func (t *Table) addMember(zone uint16, h uint32) uint32 {
 	m := t.findMember(zone, h)
@@ -62,7 +63,7 @@ func (t *Table) addMember(zone uint16, h uint32) uint32 {
 	return m
 }
 
-// freeMember frees member m, whose last connection has ended.
+// freeMember frees member m (a quota holder within one zone), whose last connection has ended.
 func (t *Table) freeMember(m uint32) {
 	at := t.memberChain(t.members[m].key)
 	for *at != m+1 {
@@ -81,8 +82,8 @@ type seat struct {
 	kept           bool // the connection was evicted, but the counts still include it
 }
 
-// seatOf returns the seat of connection n, which is live or has just ended. No other connection may have
-// used the record since.
+// seatOf returns the seat of connection n: it says which counts include the connection. Connection n is
+// live or has just ended. No other connection may have used its record since.
 func (t *Table) seatOf(n uint32) seat {
 	return seat{member: t.links[n].member, holder: t.holderOf(n), zone: t.conns[n].tuples[0].zone()}
 }
@@ -97,8 +98,8 @@ func (t *Table) keepSeat(n uint32) {
 	t.seat.kept = true
 }
 
-// takeSeat returns the seat that keepSeat has stored, and removes it from Table.seat. The field "kept" of
-// the result is false if there is none.
+// takeSeat returns the seat that keepSeat has stored for an evicted connection, and removes it from
+// Table.seat. The field "kept" of the result is false if there is none.
 //
 //go:norace
 func (t *Table) takeSeat() seat {
@@ -107,7 +108,8 @@ func (t *Table) takeSeat() seat {
 	return s
 }
 
-// settleSeat subtracts an evicted connection from all counts, if no new connection has taken over its seat.
+// settleSeat subtracts an evicted connection from all counts, if no new connection has taken its place
+// there.
 func (t *Table) settleSeat() {
 	if s := t.takeSeat(); s.kept {
 		t.dismiss(s)
@@ -139,8 +141,8 @@ func (t *Table) enrol(n uint32) {
 	t.zoneRankings[zone].set(t.memberRanks, m, t.memberRanks[m].count+1)
 }
 
-// dismiss subtracts one connection, whose seat is s, from all counts. The connection must have left its
-// eviction lists.
+// dismiss subtracts one connection from the counts that include it; s says which ones. The connection must
+// have left its eviction lists.
 func (t *Table) dismiss(s seat) {
 	t.zones[s.zone].count--
 	t.head.count--
@@ -170,8 +172,8 @@ func (t *Table) evictInZone(zone uint16, h, limit uint32) bool {
 		heavy != own && t.evictOfMember(heavy, listEstablished)
 }
 
-// evictOfMember ends the oldest connection in one of member m's lists; listKind is the kind
-// of list. It returns false if the list is empty.
+// evictOfMember ends the oldest connection in one eviction list of member m (a quota holder within one
+// zone). listKind is the kind of list, such as listUnreplied. It returns false if the list is empty.
 func (t *Table) evictOfMember(m uint32, listKind uint8) bool {
 	l := &t.members[m].lists[listKind%lists]
 	if l.first == 0 {
@@ -181,8 +183,8 @@ func (t *Table) evictOfMember(m uint32, listKind uint8) bool {
 	return true
 }
 
-// forgetMembers clears all members and their rankings. The function rebuild then adds the members that
-// have connections.
+// forgetMembers clears all members (quota holders within zones) and their rankings. The function rebuild
+// then adds the members that have connections.
 func (t *Table) forgetMembers() {
 	clear(t.memberChains)
 	t.head.crowded, t.head.freeMember, t.head.freshMember = 0, 0, 0

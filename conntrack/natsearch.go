@@ -66,7 +66,7 @@ func (s *natSearch) begin(holder uint32, now uint64) {
 
 func (s *natSearch) exhausted() bool { return s.tries >= s.limit }
 
-// end counts the tries of this search beyond freeNATTries, and the time that they took.
+// end adds the tries of this search beyond freeNATTries, and their time, to the totals of the worker.
 func (s *natSearch) end() {
 	if more := uint64(max(s.tries-freeNATTries, 0)); more > 0 {
 		s.charged += more

@@ -249,7 +249,7 @@ func (t *Table) originOfParent(parent Ref, m *Meta) {
 
 // setMark sets the mark and the label of connection n to the values in req, under their masks. It returns
 // the connection's generation, which differs from g if ct_mark or ct_label may have changed. It returns 0
-// if n no longer has generation g.
+// if n no longer has generation g, because another worker has ended or changed it.
 func (t *Table) setMark(n, g uint32, req *Request) uint32 {
 	c := &t.conns[n]
 	if !t.lockConn(c, g) {

@@ -9,7 +9,7 @@ func (t *Table) rebuild() {
 	clear(t.buckets)
 	h := t.head
 	h.count, h.free, h.hand, h.ranking = 0, 0, 0, ranking{}
-	// the killed engine may have allocated one more record than fresh says
+	// the killed engine may have allocated one more record than the field "fresh" counts
 	h.fresh = min(h.fresh+1, uint32(len(t.conns)))
 	t.forgetMembers()
 	t.rebuildExpectations()

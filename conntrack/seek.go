@@ -199,9 +199,9 @@ func (tr *Tracker) SettleAll(frames []uint8, hints []Hints, tags *[packet.BatchS
 	return Settled{Expected: expected, Hinted: hinted, Usual: usual, Quick: quick}
 }
 
-// lookUpHint reads the hint of frame i. SettleAll calls it for an IPv6 frame, and for a frame whose
-// probable connection has another tuple. The results are the bit of frame i, or 0, for the sets Hinted and
-// Usual.
+// lookUpHint looks up the connection of frame i and reads its hint, a number that a worker has stored.
+// SettleAll calls it for an IPv6 frame, and for a frame whose probable connection has another tuple. Each
+// result is the bit of frame i or 0: hinted if the hint is valid, usual if it also is the expected number.
 func (tr *Tracker) lookUpHint(i uint8, hints []Hints, tags *[packet.BatchSize]uint32, expected uint32) (hinted, usual uint32) {
 	i %= packet.BatchSize
 	ref, dir, ok := tr.Settle(int(i))

@@ -93,8 +93,8 @@ func (s *shift) send(g *segment) {
 	}
 }
 
-// rewriting is a segment of an FTP control connection, with the announcement in it that must
-// be rewritten, if any.
+// rewriting describes a segment of an FTP control connection, and the announcement in it that must be
+// rewritten, if any.
 type rewriting struct {
 	segment        // as the sender sent it
 	shift   shift  // of the segment's direction

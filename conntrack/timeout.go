@@ -142,7 +142,8 @@ func (t *Table) due(c *conn, class Class, now uint64) bool {
 }
 
 // keep does the work of refresh for a caller that does not hold the lock of connection c. It takes the lock
-// only if there is something to write. It returns false if c no longer has generation g.
+// only if there is something to write. It returns false if c no longer has generation g, because it has
+// ended or changed.
 func (t *Table) keep(c *conn, g uint32, class Class, now uint64) bool {
 	if !t.due(c, class, now) {
 		return c.generation() == g

@@ -11,10 +11,11 @@ import "weft/internal/cpu"
 // tables at the same time.
 
 const (
-	// victimsGroup is the number of victims whose index buckets are prefetched together.
+	// victimsGroup is the number of victims (connections to evict next) whose index buckets are prefetched
+	// together.
 	victimsGroup = 8
-	// victimsAhead is the number of evictions for which victims are found in advance. A
-	// group's buckets are prefetched about five evictions before the first is needed.
+	// victimsAhead is the number of evictions for which the victims (connections to evict) are found in
+	// advance. A group's buckets are prefetched about five evictions before the first is needed.
 	victimsAhead = 2*victimsGroup + 4
 	// victimsStart is the number of evictions from a list during which each eviction also prefetches the
 	// bucket of the next victim. Only later evictions find the buckets of their victims prefetched as part
@@ -34,8 +35,8 @@ type victimQueue struct {
 	numbers  [2 * victimsGroup]uint32
 }
 
-// prefetchVictims prefetches memory for the next evictions from list l, after an eviction from it. level is
-// the index of the list's links in links.in.
+// prefetchVictims prefetches memory for the next evictions from eviction list l, after an eviction from it.
+// level is the index of the list's links in links.in.
 //
 //go:norace
 func (t *Table) prefetchVictims(l *list, level int) {

@@ -114,8 +114,8 @@ func (c *Client) Quiesce() error {
 		case now.Sub(leftAt) >= exitTimeout:
 			return fmt.Errorf("%w: the exit of %d takes longer than %v", ErrStuck, c.pid, exitTimeout)
 		}
-		// A thread without a core shows late that it exits. The kernel does not let it return to the
-		// program anyway.
+		// A thread that waits for a core does not show yet that it exits. The kernel no longer lets it
+		// return to the program, though.
 		if now.After(end) {
 			return fmt.Errorf("%w: %d", ErrStuck, c.pid)
 		}

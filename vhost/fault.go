@@ -9,7 +9,8 @@ import (
 	"weft/internal/shm"
 )
 
-// faultKind is a violation of the virtio specification by a driver.
+// faultKind is a kind of fault: a violation of the virtio specification by the driver, or a call event that
+// takes too long to signal.
 type faultKind uint32
 
 const (

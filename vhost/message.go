@@ -118,8 +118,8 @@ type wire struct {
 	// timeout is messageTimeout, or a shorter time in tests.
 	timeout time.Duration
 	body    [messageHeaderLen + maxPayload]byte
-	// oob has room for SCM_MAX_FD (253) descriptors. In a smaller buffer, the kernel
-	// would close surplus descriptors during the read, which may block.
+	// oob has room for SCM_MAX_FD (253) descriptors. With a smaller buffer, the kernel would close the
+	// surplus descriptors during the read, and a close may block.
 	oob [1088]byte
 	// waste has descriptors that nobody uses. They wait here until Session.sweep closes them, because a
 	// close may block: see Session.dispose.

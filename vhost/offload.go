@@ -4,9 +4,8 @@ package vhost
 
 import "weft/packet"
 
-// offloadFeatures are the feature bits of unfinished checksums and large segments.
-// The session offers them unless Config.NoOffloads is set. UFO is never offered: see
-// docs/decisions.
+// offloadFeatures are the feature bits of partial checksums and of segmentation offloads (large frames).
+// The session offers them unless Config.NoOffloads is set. UFO is never offered: see docs/decisions.
 const offloadFeatures uint64 = FeatureChecksum | FeatureGuestChecksum |
 	FeatureGuestTSO4 | FeatureGuestTSO6 | FeatureGuestECN | FeatureHostTSO4 | FeatureHostTSO6 | FeatureHostECN |
 	FeatureGuestUSO4 | FeatureGuestUSO6 | FeatureHostUSO

@@ -23,7 +23,8 @@ import (
 // For a packed ring the buffer has the same state as the record (ring_record.go): the
 // position, and the used elements while they are being written.
 
-// InflightSpec describes an inflight buffer. Size 0: no buffer.
+// InflightSpec describes an inflight buffer, the shared memory in which a back end stores the state of the
+// rings. Size 0: no buffer.
 type InflightSpec struct {
 	Size      uint64 `json:"size"`
 	Offset    uint64 `json:"offset"`
@@ -324,8 +325,8 @@ func (r *ring) inflightBegin() {
 	f.setPosition(flightUsed, flightWrap, at)
 }
 
-// inflightEnd notes in the inflight buffer that the ring has published the elements that inflightBegin
-// has stored.
+// inflightEnd notes in the inflight buffer that the used elements which inflightBegin has stored there are
+// published.
 func (r *ring) inflightEnd() {
 	f := r.flight
 	if !r.packed {

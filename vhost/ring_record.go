@@ -18,9 +18,9 @@ import (
 // device starts. The engine process writes it.
 type record struct{ region *shm.Region }
 
-// recordValid marks the state word of a packed ring as written. The word has four fields of 16 bits,
-// from the lowest: the position of the oldest unpublished chain; this mark; the index of that chain's
-// used element; the number of used elements of a publish in progress (0: no publish).
+// recordValid marks the state word of a packed ring in the record as written. The word has four fields of
+// 16 bits, from the lowest: the position of the oldest unpublished chain; this mark; the index of that
+// chain's used element; the number of used elements of a publish in progress (0: no publish).
 const recordValid = 1 << 16
 
 func packedRecordState(first, published, n uint16) uint64 {
@@ -31,8 +31,8 @@ func parseRecordState(s uint64) (first, published, n uint16) {
 	return uint16(s), uint16(s >> 32), uint16(s >> 48)
 }
 
-// splitRecordValid marks a state word as written by a split ring. Its upper half has the number of
-// completed chains.
+// splitRecordValid marks the state word of a split ring in the record as written. The word's upper half has
+// the number of completed chains.
 const splitRecordValid = 1 << 17
 
 func splitRecordState(usedCount uint16) uint64 { return splitRecordValid | uint64(usedCount)<<32 }
@@ -55,8 +55,9 @@ const (
 	leastRecordPairs = 16
 )
 
-// NewRecord returns the descriptor of an empty record for a device with this number of
-// queue pairs. The caller owns it.
+// NewRecord returns the descriptor of an empty record, the shared memory in which the engine stores the
+// positions of a device's rings. pairs is the number of the device's queue pairs. The caller owns the
+// descriptor.
 func NewRecord(pairs int) (int, error) {
 	r, err := shm.Create("vrings", 2*max(pairs, leastRecordPairs)*recordStride)
 	if err != nil {

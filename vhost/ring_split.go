@@ -52,8 +52,8 @@ func (r *ring) startSplit(lastAvail uint16, resume bool, rec *record) {
 	r.begin()
 }
 
-// recordDone writes the number of completed chains to the record, where the next engine reads it. Only
-// rings that may retain chains need it.
+// recordDone writes the number of completed chains to the record (shared memory that outlives the engine),
+// where the next engine reads it. Only rings that may leave completed chains unpublished need it.
 func (r *ring) recordDone() {
 	if r.retains {
 		storeRelease64(r.state, splitRecordState(r.usedCount))

@@ -8,9 +8,8 @@ import (
 
 // rx receives frames from the guest's transmit ring. The worker owns it.
 //
-// rx reads virtio-net headers only if the guest has negotiated unfinished checksums or
-// large segments. Without these features, the headers must be zero (virtio 1.2 section
-// 5.1.6.2.1).
+// rx reads virtio-net headers only if the guest has negotiated partial checksums or segmentation offloads
+// (large frames). Without these features, the headers must be zero (virtio 1.2 section 5.1.6.2.1).
 type rx struct {
 	ring
 	header   uint32 // size of the virtio-net header in bytes

@@ -34,8 +34,8 @@ type Config struct {
 	MTU int
 	// NoOffloads makes the session not offer the offload features to the guest.
 	NoOffloads bool
-	// Memory is the guest's account of mapped memory. nil: the session makes an account
-	// in a pool of its own, with DefaultMemoryLimits.
+	// Memory counts the guest's mapped memory. nil: the session makes a GuestMemory in a pool of its own,
+	// with DefaultMemoryLimits.
 	Memory *GuestMemory
 	// Forget makes the back end drop the Snapshots that it stores, and the duplicates
 	// of descriptors in them. Close calls Forget before it closes the session's own
