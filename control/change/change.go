@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package change has the configuration lock as a type. A change of the switch is a
-// transaction: whoever has a Tx holds the lock. One change of tables, ports or engine
-// happens at a time. Readers take the lock too, so that an answer never shows a
-// half-applied change.
+// Package change serializes the changes of the switch's configuration. One lock guards the
+// configuration. A transaction (Tx) holds it from its beginning to its end, so one change of flow
+// tables, ports or the engine process happens at a time. Readers take the lock too, so an answer
+// never shows a half-applied change.
 //
-// The packages that take part in a change do at once what can be undone, and leave the rest to
-// the stages of the commit (Tx.At). A transaction with many changes thus needs only one view of
-// the ports, one walk over the megaflows and one transaction of the state file.
+// A package makes a change at once if it can undo the change. It adds the rest of the work to the
+// stages of the commit (Tx.At). A transaction with many changes therefore makes one new set of
+// ports, looks up each cached flow at most once more, and writes the state file once.
 //
 //	change.go  the configuration and its transactions
 //	commit.go  the stages of a commit
@@ -15,12 +15,12 @@ package change
 
 import "sync"
 
-// Configuration is the configuration of the switch. Its zero value is ready. A Configuration
-// must not be copied.
+// Configuration has the lock of the switch's configuration. The zero value is ready for use. A
+// Configuration must not be copied.
 type Configuration struct {
 	mu sync.Mutex
-	// Observe, if not nil, is called with each stage of a commit before its work. Only tests set
-	// it, before the first transaction.
+	// Observe, if not nil, is called with each stage of a commit before the work of the stage. Only
+	// tests set it, before the first transaction.
 	Observe func(stage Stage)
 }
 
@@ -34,16 +34,16 @@ type Tx struct {
 	states map[any]any // see State
 }
 
-// Begin waits for the end of other transactions and begins one, which its Commit or Abort ends.
-// If one function is the whole transaction, use Update or View instead.
+// Begin waits until no other transaction is open, and begins one. The caller ends it with Commit or
+// Abort. If one function is the whole transaction, use Update or View instead.
 func (c *Configuration) Begin() *Tx {
 	c.mu.Lock()
 	return &Tx{config: c}
 }
 
-// Update calls the function change in a transaction and commits it. If change returns an error,
-// Update undoes the parts with an Undo and returns the error. Otherwise it returns the error of
-// the commit.
+// Update calls the function "change" in a transaction and commits the transaction. If "change"
+// returns an error, Update calls the functions that were passed to Tx.Undo, and returns the error.
+// Otherwise it returns the error of the commit.
 func (c *Configuration) Update(change func(tx *Tx) error) (err error) {
 	tx := c.Begin()
 	defer tx.end()
@@ -54,13 +54,14 @@ func (c *Configuration) Update(change func(tx *Tx) error) (err error) {
 	return tx.complete()
 }
 
-// Do is Update for a change that returns no error. If the commit cannot save the change, its
-// functions of Undo take it back.
+// Do is Update for a function that returns no error. If the commit cannot save the change, the
+// transaction calls the functions that were passed to Tx.Undo.
 func (c *Configuration) Do(change func(tx *Tx)) {
 	_ = c.Update(func(tx *Tx) error { change(tx); return nil })
 }
 
-// View calls the function look while it holds the configuration lock. look must change nothing.
+// View calls the function "look" while it holds the configuration lock. The function must change
+// nothing.
 func (c *Configuration) View(look func(tx *Tx)) {
 	tx := c.Begin()
 	defer tx.end()

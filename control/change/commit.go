@@ -4,24 +4,25 @@ package change
 
 import "slices"
 
-// Stage is a step of a commit. A commit does all work of a stage before it begins the next
-// stage. Work may add further work to any stage. The commit then continues with the earliest
-// stage that has work.
+// Stage is a step of a commit. A commit does all work of a stage before it begins the next stage.
+// The work of a stage may add work to any stage. The commit then continues with the earliest stage
+// that has work.
 type Stage int
 
 const (
-	// Show makes a new view of the ports, the immutable set that translations read.
+	// Show makes the new set of ports that the look-ups of frames in the flow tables read. The set is
+	// immutable.
 	Show Stage = iota
-	// Walk translates all affected megaflows again, with the new view. After it, no worker uses a
-	// translation of the old view.
+	// Walk looks up the affected megaflows (cached flows) in the flow tables again, with the new set
+	// of ports. Afterwards no worker thread uses an outdated megaflow.
 	Walk
-	// Attach passes the devices of new ports to the engine. It comes after Show, so that the view has the
-	// ports before their first frames arrive.
+	// Attach passes the devices of new ports to the engine process. It comes after Show, so that the
+	// look-ups know the ports before their first frames arrive.
 	Attach
-	// Save writes all changes to the state file, in one transaction of the file.
+	// Save writes all changes to the state file, in one transaction of that file.
 	Save
-	// Close releases resources that nothing uses any more. The functions of Undo cannot take this
-	// back.
+	// Close frees the resources that nothing uses any more. A resource that is closed stays closed,
+	// even if the transaction is undone.
 	Close
 	// Tell reports the change to logs, monitors and the client.
 	Tell
@@ -29,15 +30,15 @@ const (
 	Stages
 )
 
-// tasks is the work of one stage, in the order in which it was added.
+// tasks has the work that was added to one stage, in the order of addition.
 type tasks struct {
 	owners map[any]bool
 	list   []func() error
 }
 
-// At adds work to a stage of the commit, unless the owner has already added work to this stage.
-// Only work of the stage Save may return an error. The commit then undoes what it can, and
-// returns the error.
+// At adds the function "work" to a stage of the commit. It does nothing if the same "owner" has
+// already added work to this stage. Only work of the stage Save may return an error. The commit then
+// undoes what it can, and returns the error.
 func (tx *Tx) At(stage Stage, owner any, work func() error) {
 	s := &tx.stages[stage]
 	if s.owners[owner] {
@@ -50,24 +51,24 @@ func (tx *Tx) At(stage Stage, owner any, work func() error) {
 	s.list = append(s.list, work)
 }
 
-// Undo adds the function undo, which takes back a change. If the transaction cannot be saved or
-// is aborted, it calls these functions with the cause, newest first, before the stage Close.
-// They may add work to stages.
+// Undo adds a function that takes back a change. If the transaction is aborted or cannot be saved,
+// it calls these functions with the cause, the newest first, before the stage Close. They may add
+// work to stages.
 func (tx *Tx) Undo(undo func(cause error)) { tx.undo = append(tx.undo, undo) }
 
-// Lasts notes that the transaction has changes which Undo does not take back. They stay in
-// force if the transaction cannot be saved; the commit then returns an *UnsavedError.
+// Lasts records that the transaction has made changes for which there is no function of Undo. If the
+// transaction cannot be saved, these changes stay in force, and the commit returns an *UnsavedError.
 func (tx *Tx) Lasts() { tx.lasts = true }
 
-// Lasting reports whether the transaction has changes that Undo does not take back.
+// Lasting reports whether Lasts was called in the transaction.
 func (tx *Tx) Lasting() bool { return tx.lasts }
 
-// ShowNow does the work of the stage Show at once. Further changes in the transaction then find
-// the ports that it has added.
+// ShowNow does the work of the stage Show at once. Later changes in the same transaction then find
+// the ports that were added.
 func (tx *Tx) ShowNow() { _ = tx.run(Walk) } // work of this stage returns no error
 
-// UnsavedError is the error about changes that are in force but not saved. A restart of control
-// loses them.
+// UnsavedError is the error about changes that are in force but not saved. The next start of the
+// control process loses them.
 type UnsavedError struct{ cause error }
 
 func (e *UnsavedError) Error() string {
@@ -77,8 +78,8 @@ func (e *UnsavedError) Error() string {
 // Unwrap returns the error of the stage Save.
 func (e *UnsavedError) Unwrap() error { return e.cause }
 
-// Settle does the work of the stages Show, Walk and Close at once. Afterwards the transaction's
-// changes so far are in force, and further changes may use the resources that they released.
+// Settle does the work of the stages Show, Walk and Close at once. Afterwards the changes so far are
+// in force, and later changes in the same transaction may use the resources that were freed.
 func (tx *Tx) Settle() {
 	_ = tx.run(Attach) // work of these stages returns no error
 	tx.do(Close)
@@ -90,8 +91,7 @@ func (tx *Tx) Commit() error {
 	return tx.complete()
 }
 
-// Abort undoes what can be undone, and ends the transaction. The functions of Undo get the
-// cause.
+// Abort calls the functions that were passed to Undo with the cause, and ends the transaction.
 func (tx *Tx) Abort(cause error) {
 	defer tx.end()
 	tx.revoke(cause)
@@ -99,7 +99,7 @@ func (tx *Tx) Abort(cause error) {
 
 func (tx *Tx) end() { tx.config.mu.Unlock() }
 
-// complete does the work of all stages. The transaction keeps the configuration lock.
+// complete does the work of all stages, but does not release the configuration lock.
 func (tx *Tx) complete() error {
 	err := tx.run(Stages)
 	if err != nil && tx.lasts {
@@ -108,8 +108,8 @@ func (tx *Tx) complete() error {
 	return err
 }
 
-// run does the work of all stages before the stage "end". After an error it undoes the
-// transaction and continues.
+// run does the work of all stages before the stage "end". If the work of a stage fails, run calls
+// the functions of Undo and continues.
 func (tx *Tx) run(end Stage) (err error) {
 	for stage := Show; stage < end; {
 		if len(tx.stages[stage].list) == 0 {
@@ -125,8 +125,8 @@ func (tx *Tx) run(end Stage) (err error) {
 	return err
 }
 
-// do executes all work of one stage, in the order in which it was added, even after an error.
-// It returns the first error. Work that is added meanwhile waits for the next call.
+// do executes all work of one stage in the order of addition, even after an error. It returns the
+// first error. Work that is added to the stage meanwhile waits for the next call.
 func (tx *Tx) do(stage Stage) (err error) {
 	work := tx.stages[stage].list
 	tx.stages[stage] = tasks{}
@@ -141,7 +141,7 @@ func (tx *Tx) do(stage Stage) (err error) {
 	return err
 }
 
-// takeBack calls the functions of Undo, newest first.
+// takeBack calls the functions that were passed to Undo, the newest first.
 func (tx *Tx) takeBack(cause error) {
 	list := tx.undo
 	tx.undo = nil
@@ -150,16 +150,16 @@ func (tx *Tx) takeBack(cause error) {
 	}
 }
 
-// revoke discards the work of the stages Attach and Save, undoes what can be undone, and does
-// the remaining work.
+// revoke discards the work of the stages Attach and Save, calls the functions of Undo, and does the
+// remaining work.
 func (tx *Tx) revoke(cause error) {
 	tx.stages[Attach], tx.stages[Save] = tasks{}, tasks{}
 	tx.takeBack(cause)
 	_ = tx.run(Stages) // no error, because no work of the stage Save is left
 }
 
-// State returns the value that a package, the owner, keeps in the transaction. At the first
-// call the value is zero.
+// State returns a pointer to the value of type T that the transaction stores for the owner, which
+// identifies the calling package. The value is zero at the first call.
 func State[T any](tx *Tx, owner any) *T {
 	if state, there := tx.states[owner]; there {
 		return state.(*T)

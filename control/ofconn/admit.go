@@ -10,10 +10,11 @@ import (
 // This file decides which connections the switch keeps when peers open too many.
 
 const (
-	// maxLocalConnections limits the connections to the unix socket, maxRemoteConnections those to
-	// all TCP and TLS listeners, so that remote peers cannot use up the local connections. At a
-	// limit, the switch closes the oldest connection without a hello. If every peer has said
-	// hello, the switch closes the new connection and counts it.
+	// maxLocalConnections limits the connections to the unix socket. maxRemoteConnections limits the
+	// connections to all TCP and TLS listeners, so that remote peers cannot use up the local
+	// connections. At a limit, the switch closes a connection whose peer has not said hello: the
+	// oldest one of the peer with the most such connections. If every peer has said hello, the switch
+	// closes and counts the new connection.
 	maxLocalConnections  = 128
 	maxRemoteConnections = 128
 	// maxPeerConnections limits the connections of one local user. maxAddressConnections limits
@@ -23,7 +24,7 @@ const (
 	maxAddressConnections = 32
 )
 
-// origin is the way in which a connection came about.
+// origin is the side that opened a connection: the switch, a local peer or a remote peer.
 type origin uint8
 
 const (
@@ -33,14 +34,14 @@ const (
 	origins
 )
 
-// maxConnections has the limit of all connections by origin, and maxHolder the limit of one
-// peer's connections. MaxControllers limits the dialed connections instead.
+// maxConnections limits the connections of each origin, and maxHolder the connections of one peer.
+// The dialed connections have no limit here, because there is one for each controller
+// (MaxControllers).
 var (
 	maxConnections = [origins]int{local: maxLocalConnections, remote: maxRemoteConnections}
 	maxHolder      = [origins]int{local: maxPeerConnections, remote: maxAddressConnections}
 )
 
-// originOf returns the origin of an accepted connection.
 func originOf(nc net.Conn) origin {
 	if _, unix := nc.(*net.UnixConn); unix {
 		return local
@@ -48,9 +49,9 @@ func originOf(nc net.Conn) origin {
 	return remote
 }
 
-// holderOf returns the name under which the connections of a peer are counted: the user of a
-// local peer, otherwise the address. An IPv6 address counts as its prefix of 64 bits, because
-// one host can have every address of it.
+// holderOf returns the name under which the connections of a peer are counted. It is the user of a
+// local peer, and the address of a remote peer. An IPv6 address counts as its prefix of 64 bits,
+// because one host can use every address in the prefix.
 func holderOf(a net.Addr, peer string) string {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -88,8 +89,8 @@ func (s *Service) enter(c *Conn) bool {
 	return true
 }
 
-// makeRoom closes the oldest connection without a hello for which candidate returns true. It
-// returns false if there is none.
+// makeRoom closes a connection whose peer has not said hello: the oldest one for which the function
+// "candidate" returns true. It returns false if there is none.
 func (s *Service) makeRoom(o origin, candidate func(*Conn) bool) bool {
 	var oldest *Conn
 	for c := range s.conns {
@@ -106,8 +107,8 @@ func (s *Service) makeRoom(o origin, candidate func(*Conn) bool) bool {
 	return true
 }
 
-// isOfLargest finds the peer with the most connections without a hello. The returned function
-// reports whether a connection is of this peer.
+// isOfLargest finds the peer that has the most connections without a hello. It returns a function
+// that reports whether a connection belongs to this peer.
 func (s *Service) isOfLargest(o origin) func(*Conn) bool {
 	silent, largest := map[string]int{}, ""
 	for c := range s.conns {

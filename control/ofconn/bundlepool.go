@@ -14,9 +14,10 @@ import (
 	"weft/openflow/ofp"
 )
 
-// BundlePool has the memory for the messages of the bundles of all bridges. It is outside of
-// Go's heap, because the heap grows to twice its live bytes before a collection. On the heap,
-// bundles of 256 MiB would make control 600 MiB larger.
+// BundlePool limits and counts the memory for the messages of OpenFlow bundles, for all bridges
+// together. The messages are in memory outside of Go's heap, because the heap grows to twice its
+// live bytes before a garbage collection. On the heap, bundles of 256 MiB would make the control
+// process 600 MiB larger.
 type BundlePool struct {
 	decoding   turn
 	committing sync.Mutex // one commit of a bundle at a time; taken before the locks of the switch
@@ -29,8 +30,9 @@ type BundlePool struct {
 	expired uint64           // number of bundles discarded because no message came
 }
 
-// maxAllBundleBytes limits the memory of the bundles of all bridges. The bundles of one peer
-// may have at most as many bytes as they leave free. A peer that is alone gets half.
+// maxAllBundleBytes limits the memory of the bundles of all bridges. The bundles of one peer may
+// have at most as many bytes as are free. So a peer gets half of the memory if no other peer has
+// bundles.
 const maxAllBundleBytes = 256 << 20
 
 // NewBundlePool returns an empty pool with the limit maxAllBundleBytes.
@@ -38,8 +40,8 @@ func NewBundlePool() *BundlePool {
 	return &BundlePool{limit: maxAllBundleBytes, holders: map[string]int64{}}
 }
 
-// reserve counts n more bytes for a peer; a negative n returns bytes. It returns false, and
-// counts none, if the peer would then have more bytes than the pool has free.
+// reserve adds n bytes to the bytes that a peer uses; a negative n gives bytes back. It returns
+// false, and adds none, if the peer would then use more bytes than are free.
 func (p *BundlePool) reserve(holder string, n int64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,7 +67,7 @@ func (p *BundlePool) countExpired() {
 	p.expired++
 }
 
-// LimitRows shows the pool's use and limits in "weft show limits". It is a limits.Source.
+// LimitRows reports the pool's use and limits for "weft show limits". It is a limits.Source.
 func (p *BundlePool) LimitRows(emit func(limits.Row)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,9 +135,10 @@ func (s *messageStore) free() {
 	*s = messageStore{}
 }
 
-// turn lets one connection at a time decode the messages of bundles. The decoding of a peer
-// that keeps sending takes all the time it gets, and the Go runtime lets each of 100 goroutines
-// compute for 10 ms before it looks at the sockets of others. An attach took 10 s then.
+// turn is a mutex that lets one connection at a time decode the messages of bundles. Without it, the
+// connections of a peer that keeps sending bundles use all CPU time: the Go runtime lets each of 100
+// goroutines compute for 10 ms before it polls the sockets of the others. It then took 10 s to
+// attach a port.
 type turn struct {
 	mu      sync.Mutex
 	waiting atomic.Int32
@@ -143,15 +146,15 @@ type turn struct {
 }
 
 const (
-	// turnTime is the decoding time after which the holder of the turn pauses, if other
-	// connections wait for the turn.
+	// turnTime is the decoding time after which the goroutine that holds the mutex pauses, if other
+	// connections wait for it.
 	turnTime = 2 * time.Millisecond
-	// turnRest is the length of such a pause, in which the Go runtime looks at the sockets of
-	// other goroutines.
+	// turnRest is the length of this pause. The Go runtime polls the sockets of other goroutines in
+	// it.
 	turnRest = time.Millisecond
 )
 
-// do calls f when no other connection is decoding.
+// do calls f while no other connection decodes.
 func (t *turn) do(f func()) {
 	t.waiting.Add(1)
 	t.mu.Lock()

@@ -33,16 +33,16 @@ const (
 // bundles has the open bundles of a connection by id.
 type bundles struct {
 	conn *Conn
-	// mu guards the fields below, and each bundle's. Only BundlePool.mu is taken under it. begin, remove,
-	// take, release and charge run under it.
+	// mu guards the fields below, and the fields of each bundle. BundlePool.mu is the only lock that
+	// may be taken while mu is held. The callers of begin, remove, take, release and charge hold mu.
 	mu    sync.Mutex
 	open  map[uint32]*bundle
 	total bundleSize
 	ended bool
 }
 
-// bundleSize counts what a bundle, or all bundles of a connection, have of each limited
-// resource.
+// bundleSize has the amounts of each limited resource that one bundle uses, or all bundles of a
+// connection.
 type bundleSize struct {
 	bytes                  int64 // bytes of the blocks that hold messages
 	items, frames, actions int
@@ -60,7 +60,7 @@ type bundle struct {
 	timer    *time.Timer // discards the bundle
 }
 
-// begin opens a bundle on the request that "message" holds.
+// begin opens a bundle. The argument "message" is the request that opens it.
 func (bs *bundles) begin(id uint32, flags uint16, message []byte) *bundle {
 	b := &bundle{flags: flags, opening: append([]byte(nil), message[:min(len(message), 64)]...), used: time.Now()}
 	b.timer = time.AfterFunc(bs.conn.service.setup.bundleTimeout, func() { bs.conn.expire(id, b) })
@@ -76,14 +76,14 @@ func (bs *bundles) remove(id uint32) {
 	}
 }
 
-// take removes a bundle from the open ones. Its messages stay in memory, and count against the
-// limits, until release.
+// take removes a bundle from the map of open bundles and stops its timer. The bundle keeps its
+// messages, and counts against the limits, until the call of release.
 func (bs *bundles) take(id uint32, b *bundle) {
 	delete(bs.open, id)
 	b.timer.Stop()
 }
 
-// release frees a bundle's messages and returns what the bundle counted against the limits.
+// release frees a bundle's messages, and subtracts its size from the counts of the limits.
 func (bs *bundles) release(b *bundle) {
 	t := &bs.total
 	t.bytes, t.items, t.frames, t.actions = t.bytes-b.size.bytes, t.items-b.size.items, t.frames-b.size.frames, t.actions-b.size.actions
@@ -91,7 +91,7 @@ func (bs *bundles) release(b *bundle) {
 	bs.conn.service.setup.Bundles.reserve(bs.conn.holder, -b.size.bytes)
 }
 
-// end forgets all bundles when the connection ends.
+// end discards all bundles when the connection ends.
 func (bs *bundles) end() {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
@@ -101,8 +101,8 @@ func (bs *bundles) end() {
 	}
 }
 
-// touch keeps all bundles for another bundleTimeout. It runs after a long request, during which
-// the switch could not read the peer's messages.
+// touch restarts the timeout of all bundles. It runs after a request that took long, because the
+// switch could not read the peer's messages meanwhile.
 func (bs *bundles) touch() {
 	bs.mu.Lock()
 	defer bs.mu.Unlock()
@@ -296,8 +296,8 @@ func (c *Conn) bundleAdd(r *ofp.Request) error {
 	return err
 }
 
-// charge counts a message's size against the limits of its bundle's connection, or refuses the
-// message. OpenFlow's error for a bundle that takes too much memory is MSG_TOO_MANY (1.4,
+// charge adds the size of a message to the counts of its connection. If a limit is exceeded, it
+// returns an error. OpenFlow's error for a bundle that takes too much memory is MSG_TOO_MANY (1.4,
 // 7.5.4.18).
 func (bs *bundles) charge(b *bundle, size *bundleSize) error {
 	setup := &bs.conn.service.setup

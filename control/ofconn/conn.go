@@ -43,14 +43,14 @@ type Conn struct {
 	heard          atomic.Int64 // time at which the switch got the last message, or ended its request if that is later, in ns since 1970
 	handling       atomic.Bool  // a request is in progress
 
-	// showing is held while a new flow monitor gets the present flows, and while an event is
-	// written. So no event about a flow arrives before the flow itself. It is taken before the
-	// locks of the switch.
+	// showing is locked while a new flow monitor gets the flows that exist already, and while an
+	// event is written. So no event about a flow arrives before the flow itself. The lock is taken
+	// before the locks of the switch.
 	showing sync.Mutex
 	writing sync.Mutex // held during the write of a message, so that messages do not mix
 
-	// mu guards the fields below. It is taken after the locks of the switch. post, setWatching,
-	// updateWatching, wantsEvents and accepts are called with it.
+	// mu guards the fields below. It is taken after the locks of the switch. The callers of post,
+	// setWatching, updateWatching, wantsEvents and accepts hold mu.
 	mu       sync.Mutex
 	events   []event
 	bytes    int // bytes that the queued events count
@@ -65,9 +65,9 @@ type Conn struct {
 	id       uint16
 	monitors map[uint32]*monitor
 	watching bool // the connection counts in Service.watchers
-	// changeXID is the xid of the request whose change causes the present events, while the
-	// connection is Service.author. abbreviated is true once the peer has the abbreviated event of
-	// this request.
+	// changeXID is the xid of the request that is changing flows now. It has a meaning only while
+	// Service.author is this connection. abbreviated is true after the peer got the abbreviated event
+	// for this request (OFPFME_ABBREV).
 	changeXID   uint32
 	abbreviated bool
 
@@ -181,7 +181,7 @@ func (c *Conn) negotiate() error {
 	return nil
 }
 
-// begin makes the connection ready to get events in version v.
+// begin lets the connection receive events, encoded for version v.
 func (c *Conn) begin(v ofp.Version) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -214,7 +214,8 @@ func (c *Conn) read() error {
 	}
 }
 
-// identify finds the kind of a message, and gives the request the bridge's present TLV map.
+// identify finds the kind of a request, and adds the bridge's present map of Geneve options to the
+// fields tun_metadata (TLV map).
 func (c *Conn) identify(m []byte) (ofp.Request, error) {
 	r, err := ofp.Identify(m)
 	r.TLVs = c.service.setup.Switch.TLVs()

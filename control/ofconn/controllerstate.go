@@ -58,7 +58,8 @@ func (c *Conn) roleWord() string {
 	return "other"
 }
 
-// noteState makes a change of the controller's state that Controllers will return.
+// noteState calls the function "change" with the controller's state under the lock of the service.
+// Controllers returns the changed state.
 func (c *controller) noteState(change func(state *ControllerState)) {
 	c.service.mu.Lock()
 	defer c.service.mu.Unlock()

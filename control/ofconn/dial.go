@@ -173,8 +173,9 @@ func (c *Conn) probeInterval() time.Duration {
 	return probeInterval
 }
 
-// silent reports whether the peer has sent nothing for probeInterval. A peer whose request is
-// in progress is not silent, because the switch reads its next message only after the request.
+// silent reports whether the peer has sent nothing for probeInterval. It returns false while a
+// request of the peer is in progress, because the switch reads the peer's next message only
+// afterwards.
 func (c *Conn) silent(now time.Time) bool {
 	return !c.handling.Load() && now.Sub(time.Unix(0, c.heard.Load())) >= c.probeInterval()
 }

@@ -18,7 +18,7 @@ import (
 // This file has the queue of events that wait for a connection's peer. The queue is limited in
 // bytes.
 
-// event is a message without a request that waits in a connection's queue.
+// event is a message to the peer that answers no request. It waits in the connection's queue.
 type event struct {
 	message []byte
 	// encode makes the message, if message is nil. It runs in the goroutine that sends the events,
@@ -35,8 +35,9 @@ func (e *event) encoded() []byte {
 	return e.message
 }
 
-// eventKind selects how full the queue may be for an event to enter. With three levels, the
-// many frames of one port displace neither the few frames of other ports nor other events.
+// eventKind selects the number of bytes up to which the queue accepts an event. There are three such
+// numbers, so the many frames of one port displace neither the few frames of other ports nor other
+// events.
 type eventKind uint8
 
 const (
@@ -56,8 +57,8 @@ func (k eventKind) limit() int {
 	return maxEventBytes
 }
 
-// post queues the message m as an event. If the queue is full, a frame is dropped and counted.
-// Any other event ends the connection, because the peer would miss a change.
+// post adds the message m to the queue as an event. If the queue is full, post drops and counts a
+// frame. It ends the connection for any other event, because the peer would miss a change.
 func (c *Conn) post(m []byte, kind eventKind) { c.postEvent(event{message: m, bytes: len(m)}, kind) }
 
 func (c *Conn) postEvent(e event, kind eventKind) {
@@ -125,9 +126,9 @@ func (c *Conn) sendEvents() {
 	}
 }
 
-// joinEvents appends the messages of the first events to b: as many as fit into one write, but
-// at least one. It returns b, the bytes that these events count in the queue, and the remaining
-// events.
+// joinEvents appends the messages of the first events to b: as many as fit into one write, but at
+// least one. "bytes" is the number of bytes that these events count in the queue. "rest" has the
+// remaining events.
 func joinEvents(b []byte, events []event) (joined []byte, bytes int, rest []event) {
 	for n := range events {
 		e := &events[n]
@@ -141,7 +142,7 @@ func joinEvents(b []byte, events []event) (joined []byte, bytes int, rest []even
 	return b, bytes, nil
 }
 
-// setWatching counts the connection in Service.watchers, or no longer counts it.
+// setWatching includes the connection in the count Service.watchers, or excludes it.
 func (c *Conn) setWatching(enabled bool) {
 	if enabled != c.watching {
 		c.watching = enabled
@@ -153,8 +154,8 @@ func (c *Conn) setWatching(enabled bool) {
 	}
 }
 
-// updateWatching counts the connection in Service.watchers if it wants events. It is called
-// after a change of the monitors, of the wanted events or of "ended".
+// updateWatching includes the connection in the count Service.watchers if it wants events. It is
+// called after a change of the monitors, of the wanted events or of the field "ended".
 func (c *Conn) updateWatching() { c.setWatching(!c.ended && (len(c.monitors) > 0 || c.wantsEvents())) }
 
 // wantsEvents reports whether the connection gets events that it did not request. A
@@ -162,8 +163,8 @@ func (c *Conn) updateWatching() { c.setWatching(!c.ended && (len(c.monitors) > 0
 // with Open vSwitch.
 func (c *Conn) wantsEvents() bool { return c.controller != nil || c.missLen != 0 }
 
-// accepts reports whether the peer wants an event for this reason. Index 0 of masks has the
-// wanted reasons for the roles master and equal, index 1 those for slave.
+// accepts reports whether the peer wants an event for this reason. masks[0] has a bit for each
+// reason that a peer of the role master or equal wants, masks[1] for the role slave.
 func (c *Conn) accepts(masks [2]uint32, reason uint8) bool {
 	index := 0
 	if c.master == ofp.RoleSlave {
@@ -172,11 +173,11 @@ func (c *Conn) accepts(masks [2]uint32, reason uint8) bool {
 	return c.ready && !c.ended && c.wantsEvents() && masks[index]>>reason&1 != 0
 }
 
-// Count implements pipeline.Monitors. It returns the number of connections that want
-// events of flows.
+// Count implements pipeline.Monitors. It returns the number of connections that want events about
+// flows.
 func (s *Service) Count() int { return int(s.watchers.Load()) }
 
-// flowChange is a change of a rule, shared by the events of all connections.
+// flowChange is a change of a rule. The events of all connections about the change share it.
 type flowChange struct {
 	event  ofp.FlowEvent
 	rule   *ofproto.Rule
@@ -194,8 +195,8 @@ func (s *Service) TellFlow(event ofp.FlowEvent, r *ofproto.Rule) {
 	}
 }
 
-// own returns a copy of the rule, because the rule changes before its events are encoded. The
-// copy shares the match and the actions, which are constant.
+// own returns a copy of the rule. The events are encoded later, and the rule may change before. The
+// copy shares the match and the actions, which never change.
 func (f *flowChange) own() *ofproto.Rule {
 	if f.copied == nil {
 		own := *f.rule
@@ -231,10 +232,11 @@ func (c *Conn) tellFlow(f *flowChange) {
 			flags |= m.flags
 		}
 	}
-	// As in Open vSwitch, MonitorOnlyOwn asks for own changes in full and does not exclude the
-	// changes of others: ovs-ofctl sets the flag in each monitor of OpenFlow 1.4 and later.
-	//
 	// The connection gets one event, even if several of its monitors select the rule.
+	//
+	// A monitor with the flag MonitorOnlyOwn also gets the changes of other connections, as in Open
+	// vSwitch. ovs-ofctl sets this flag in each monitor of OpenFlow 1.4 and later. The flag only has
+	// the effect that the connection's own changes are reported in full, and not abbreviated.
 	switch {
 	case flags == 0:
 	case !own || flags&(ofp.MonitorOwn|ofp.MonitorOnlyOwn) != 0:
@@ -257,22 +259,22 @@ var monitorBits = [...]uint16{ofp.FlowAdded: ofp.MonitorAdd, ofp.FlowDeleted: of
 // later, in the goroutine that sends the events.
 func eventOf(f *flowChange, encode func() []byte) event { return event{encode: encode, bytes: f.bytes} }
 
-// monitorUpdate returns the message with one event of flow monitors. The function update
-// appends the event's flow updates to its argument.
+// monitorUpdate returns a message of a flow monitor. The function "update" appends the flow updates
+// that the message contains to its argument.
 func monitorUpdate(v ofp.Version, update func(b []byte) []byte) []byte {
 	reply := ofp.NewMonitorUpdate(v)
 	reply.Add(update)
 	return slices.Concat(reply.Messages()...)
 }
 
-// ownChange marks the events that a request causes as the connection's own. xid identifies the
-// request. It implements Author.
+// ownChange tells the service which connection makes the change that is in progress. xid is the xid
+// of its request. It implements Author.
 type ownChange struct {
 	conn *Conn
 	xid  uint32
 }
 
-// Begin makes the events of the change that follows the connection's own. It implements Author.
+// Begin makes the connection the author of the change that follows.
 func (a ownChange) Begin() {
 	a.conn.mu.Lock()
 	a.conn.changeXID, a.conn.abbreviated = a.xid, false
@@ -280,10 +282,10 @@ func (a ownChange) Begin() {
 	a.conn.service.author.Store(a.conn)
 }
 
-// End ends the change. It implements Author.
+// End ends the change. Later changes have no author.
 func (a ownChange) End() { a.conn.service.author.Store(nil) }
 
-// nobody is the Author of changes that no connection makes.
+// nobody is the Author of a change that no connection has requested.
 type nobody struct{}
 
 func (nobody) Begin() {}
@@ -434,7 +436,7 @@ func (c *Conn) demote(generation uint64) {
 	}
 }
 
-// portInterval is the interval at which watchPorts compares the ports with their earlier state.
+// portInterval is the time between two comparisons of the ports with their earlier state.
 const portInterval = 200 * time.Millisecond
 
 // watchPorts sends port_status events about changed ports until ctx ends. It does nothing while

@@ -10,11 +10,11 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// maxBatch limits the number of flow_mods and barriers that one batch has.
+// maxBatch limits the number of flow_mods and barriers in one batch.
 const maxBatch = 4096
 
-// flowBatch has the flow_mods and barriers at the front of the read buffer, in order.
-// Their changes are applied together. Each message gets its own answer.
+// flowBatch has flow_mods and barriers that follow each other in the read buffer. The switch applies
+// their changes together. Each message gets its own answer.
 type flowBatch struct {
 	conn     *Conn
 	mods     []openflow.FlowMod
@@ -22,8 +22,8 @@ type flowBatch struct {
 	xid      uint32 // of the first message
 }
 
-// batchedMessage is a message in the batch: a flow_mod that makes the change mods[mod], or a
-// barrier. "start" has its first bytes, for an error message.
+// batchedMessage is a message in the batch: a flow_mod, whose change is mods[mod], or a barrier.
+// "start" has the message's first bytes, because an OpenFlow error repeats them.
 type batchedMessage struct {
 	start   []byte
 	mod     int

@@ -25,13 +25,14 @@ const (
 // Following has the controllers to which the switch connects, and its behaviour without them.
 type Following struct {
 	Controllers []string // tcp:HOST:PORT and ssl:HOST:PORT
-	// TLS returns the certificates for ssl. It is called for each connection.
+	// TLS returns the certificates for targets with ssl:. It is called for each connection.
 	TLS        func() (*tls.Config, error)
 	Standalone bool // while no controller is connected, the switch forwards as a learning switch
 	Bare       bool // without controllers a standalone switch gets no flow of its own
 }
 
-// Follow replaces the controllers. Connections to controllers that are in both sets stay.
+// Follow replaces the list of controllers. Connections to controllers that are also in the new list
+// stay open.
 func (s *Service) Follow(f Following) {
 	s.mu.Lock()
 	s.following = f
@@ -54,8 +55,9 @@ func (s *Service) signal() {
 	}
 }
 
-// followControllers keeps a connection to each controller, and makes the switch a learning
-// switch when a standalone switch has none. It returns when ctx ends.
+// followControllers keeps a connection to each controller. If the fail mode is standalone and no
+// controller is connected, it makes the switch forward as a learning switch. It returns when ctx
+// ends.
 func (s *Service) followControllers(ctx context.Context) {
 	var done sync.WaitGroup
 	defer done.Wait()
@@ -111,16 +113,17 @@ func (s *Service) followControllers(ctx context.Context) {
 	}
 }
 
-// alwaysAlone reports whether the switch is a learning switch for good, because no controller
-// is configured.
+// alwaysAlone reports whether the switch always forwards as a learning switch. It does if its fail
+// mode is standalone and no controller is configured, unless Bare is set.
 func (f *Following) alwaysAlone() bool { return f.Standalone && !f.Bare && len(f.Controllers) == 0 }
 
-// normalAtStart reports whether the service begins with the flow of setNormal in the tables,
-// unless somebody has deleted the flow. A fresh bridge does not have the flow yet.
+// normalAtStart reports whether the tables have the flow that setNormal adds, when the service
+// starts. A new bridge does not have the flow yet. Nothing adds the flow again if a user has deleted
+// it.
 func (s *Setup) normalAtStart() bool { return !s.Fresh && s.alwaysAlone() }
 
-// setNormal adds or removes the flow of a standalone switch without controllers: as in Open
-// vSwitch, a flow of priority 0 with the action normal, which users may delete for good.
+// setNormal adds or removes a flow of priority 0 with the action normal, as Open vSwitch has it on a
+// standalone switch without controllers. If a user deletes the flow, nothing adds it again.
 func (s *Service) setNormal(enabled bool) {
 	mod := openflow.FlowMod{Command: openflow.Add,
 		Actions: []openflow.Action{{Kind: openflow.ActOutput, Port: openflow.PortNORMAL}}}
@@ -134,8 +137,8 @@ func (s *Service) setNormal(enabled bool) {
 	}
 }
 
-// isStandalone reports whether the tables have a flow with standaloneCookie, which a switch
-// without its controllers adds. The flow outlives the control process.
+// isStandalone reports whether the tables have a flow with standaloneCookie. A standalone switch
+// adds this flow when it has lost its controllers. The flow outlives the control process.
 func (s *Service) isStandalone() bool {
 	filter := openflow.FlowMod{Cookie: standaloneCookie, CookieMask: ^uint64(0)}
 	var rules []ofproto.Rule

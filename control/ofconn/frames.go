@@ -14,24 +14,26 @@ import (
 
 const (
 	packetInNS = 1_000_000_000 / maxPacketIns
-	// Each port has a reserve, a token bucket that holds packetInReserve frames and gets one every
-	// reserveNS. Frames from other ports cannot use it up. All reserves together get maxPacketIns frames a
-	// second, so the rate to the controllers may be twice maxPacketIns.
+	// Each port has a token bucket of its own, its reserve, which frames from other ports cannot use
+	// up. The reserve holds packetInReserve tokens and gets a token every reserveNS. The reserves of
+	// all ports together get maxPacketIns tokens a second, so the controllers may get twice
+	// maxPacketIns frames a second.
 	reserveNS       = packetInNS * port.MaxPorts
 	packetInReserve = 8
 )
 
-// rateLimit limits the frames to controllers by token buckets. A shared bucket gets maxPacketIns tokens a
-// second, for frames from any port. Each port also has a reserve: a bucket for frames from this port only.
+// rateLimit limits the frames to controllers by token buckets. A shared bucket gets maxPacketIns
+// tokens a second, for frames from any port. Each port also has a reserve: a bucket for its own
+// frames.
 type rateLimit struct {
 	mu    sync.Mutex
 	allNS uint64                // state of the shared bucket as a time, see port.TakeToken
 	ownNS [port.MaxPorts]uint64 // state of each port's reserve as a time, by the port's number in the data path
 }
 
-// take takes a token for a frame that arrived on port "from". It takes the token from the
-// port's reserve and returns reserved, or else from the shared bucket. ok is false if both are
-// empty.
+// take takes a token for a frame that arrived on port "from". It tries the port's reserve first, and
+// then the shared bucket. The result "reserved" is true if the token is from the reserve. ok is
+// false if both buckets are empty.
 func (r *rateLimit) take(from uint32, nowNS uint64) (ok, reserved bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -61,8 +63,8 @@ func (s *Service) followFrames() {
 	}
 }
 
-// wantedFrames tells which frames a peer gets: any (wanted), also frames that match no flow
-// (misses), also frames whose TTL has expired (expired).
+// wantedFrames tells which frames a peer gets. If wanted is false, it gets none. misses adds the
+// frames that match no flow, and expired adds the frames whose TTL has expired.
 type wantedFrames struct{ wanted, misses, expired bool }
 
 // wantsFrames returns the frames that the peer wants. A peer that may only read gets
@@ -78,8 +80,9 @@ func (c *Conn) wantsFrames() wantedFrames {
 	}
 }
 
-// SendPacketIn sends a frame to the connections that want it. from is the number in the data path of the
-// port on which it arrived. id is the number of the controller that the flow names; 0 is the default.
+// SendPacketIn sends a frame to the connections that want it. "from" is the datapath number of the
+// port on which the frame arrived. id is the controller ID in the action of the flow; the default is
+// 0.
 func (s *Service) SendPacketIn(p *ofp.PacketIn, from uint32, id uint16) {
 	ok, reserved := s.rate.take(from, nowNS())
 	if !ok {

@@ -9,7 +9,7 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// handler is the function for one kind of request, with the requirements of the request.
+// handler has the function that handles one kind of request, and what such a request requires.
 type handler struct {
 	handle func(c *Conn, r *ofp.Request) error
 	// changes is true if the request changes the switch. Slaves, and peers without role

@@ -11,9 +11,9 @@ import (
 
 const (
 	// maxMonitors limits the flow monitors of a connection, maxHolderMonitors those of all
-	// connections of one peer (Conn.holder), maxBridgeMonitors those of all peers. Further
-	// monitors are refused and counted. The limits bound the work of a change, which is compared
-	// with each monitor.
+	// connections of one peer (Conn.holder), maxBridgeMonitors those of all peers. Further monitors
+	// are refused and counted. The limits bound the time that a change of a flow takes, because the
+	// flow is compared with each monitor.
 	maxMonitors       = 64
 	maxHolderMonitors = 256
 	maxBridgeMonitors = 512
@@ -33,8 +33,8 @@ type monitorCount struct {
 	refused uint64
 }
 
-// add adds n monitors of a peer to the count. It returns false, and adds none, if a limit
-// would be exceeded. A negative n is always added.
+// add adds n monitors of a peer to the count; n may be negative. It returns false, and adds none, if
+// a limit would be exceeded.
 func (m *monitorCount) add(holder string, n int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -52,7 +52,7 @@ func (m *monitorCount) add(holder string, n int) bool {
 	return true
 }
 
-// limitRows shows the use and limits of monitors in "weft show limits". It is a limits.Source.
+// limitRows reports the use and limits of monitors for "weft show limits". It is a limits.Source.
 func (m *monitorCount) limitRows(emit func(limits.Row)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

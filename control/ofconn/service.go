@@ -34,9 +34,10 @@ import (
 )
 
 const (
-	// maxEventBytes limits the events that wait for one connection. At the limit, an event ends the
-	// connection, because the peer would miss a change. Frames are dropped and counted, beyond
-	// maxReservedBytes if they are within the reserve of their port, and beyond maxFrameBytes otherwise.
+	// maxEventBytes limits the events that wait in the queue of one connection. An event that exceeds
+	// the limit ends the connection, because the peer would miss a change. Frames have lower limits,
+	// and are dropped and counted beyond them. maxReservedBytes is for frames that took a token of
+	// their port's reserve (see rateLimit), maxFrameBytes for all others.
 	maxEventBytes    = 4 << 20
 	maxReservedBytes = 3 << 20
 	maxFrameBytes    = 2 << 20
@@ -51,9 +52,9 @@ const (
 	remoteProbeInterval = 30 * time.Second
 	// writeTimeout is the time limit of writing one message.
 	writeTimeout = 15 * time.Second
-	// maxPacketIns is the largest number of frames a second to all controllers
-	// together. packetInBurst is the number that may be sent at once, after a busy
-	// machine has suspended control for 0.1 s. Further frames are dropped and counted.
+	// maxPacketIns is the largest number of frames a second to all controllers together.
+	// packetInBurst is the number that may be sent at once: the frames that arrive while a busy
+	// machine suspends the control process for 0.1 s. Further frames are dropped and counted.
 	maxPacketIns  = 60_000
 	packetInBurst = 6_000
 	// readBuffer is the size of a connection's read buffer. The flow_mods in it are
@@ -70,10 +71,11 @@ type Switch interface {
 	// ApplyBundle applies all changes or none. failed is the index of the refused
 	// change or frame.
 	ApplyBundle(items []ofproto.BundleItem, author Author) (failed int, err error)
-	// PullCounts updates the statistics of rules.
+	// PullCounts reads the counts of the workers and updates the statistics of rules.
 	PullCounts()
-	// ScanRules appends copies of the rules that filter selects, starting at a slot. It
-	// returns the slot at which to continue, and false if there are no more rules.
+	// ScanRules appends copies of some of the rules that "filter" selects, beginning at index "slot"
+	// of the list of rules. It returns the index at which the caller continues, and false if there
+	// are no more rules.
 	ScanRules(filter *openflow.FlowMod, slot uint32, rules []ofproto.Rule) ([]ofproto.Rule, uint32, bool)
 	ApplyGroups(mods []openflow.GroupMod, author Author) error
 	Groups(id uint32) []Group
@@ -91,24 +93,24 @@ type Switch interface {
 	// SetPortConfig sets ofp.ConfigDown and ofp.ConfigNoFlood of a port.
 	SetPortConfig(number, config uint32) error
 	Send(request *openflow.PacketOut) error
-	// Resume continues the translation of a frame that a controller has paused.
+	// Resume continues the processing of a frame that a controller has paused with controller(pause).
 	Resume(request *ofp.ResumeRequest) error
-	// Fragments returns how look-ups treat fragments, and SetFragments changes it.
+	// Fragments returns how look-ups treat IP fragments, and SetFragments changes it.
 	Fragments() ofproto.Fragments
 	SetFragments(mode ofproto.Fragments)
 	// FlushConnections removes the tracked connections that m selects.
 	FlushConnections(m *ofp.CTMatch) error
 }
 
-// Author learns which events of flows its own change causes. The Switch calls Begin before the
-// change and End after the change's last event. It holds the configuration lock from Begin to
-// End.
+// Author is told when the Switch makes its change. The Switch calls Begin before the change and End
+// after the last event about the change. It holds the configuration lock in between, so all these
+// events are about the author's change.
 type Author interface {
 	Begin()
 	End()
 }
 
-// Group is a group with its statistics. Flows is the number of flows that name the group.
+// Group is a group with its statistics. Flows is the number of flows that refer to the group.
 type Group struct {
 	*openflow.Group
 	Stats ofproto.GroupStats
@@ -133,16 +135,16 @@ type Setup struct {
 	DatapathID uint64
 	Name       string // of the switch, in its description
 	Version    string // of the software
-	// Listeners accept the peers' connections. The function Role returns what a peer may do, and
-	// its name.
+	// Listeners accept connections of peers. The function Role returns which requests a peer may
+	// make, and the peer's name.
 	Listeners []net.Listener
 	Role      func(net.Conn) (role Role, peer string)
 	Following
 	Fresh   bool        // the bridge is new, so its tables are empty
 	Bundles *BundlePool // memory of bundles, shared by all bridges; nil: the service makes a pool
-	// Frames starts or stops the frames for controllers. They arrive at SendPacketIn.
-	// misses is true if a connection of OpenFlow 1.0 wants the frames that match no
-	// flow, expired if a connection wants the frames whose TTL dec_ttl finds expired.
+	// Frames starts or stops the sending of frames to controllers. The frames arrive at SendPacketIn.
+	// misses is true if a connection of OpenFlow 1.0 wants the frames that match no flow. expired is
+	// true if a connection wants the frames whose TTL dec_ttl finds expired.
 	Frames func(enabled, misses, expired bool)
 	Log    *slog.Logger
 
@@ -155,7 +157,6 @@ type Setup struct {
 // Role limits the requests that a peer may make.
 type Role uint8
 
-// Roles.
 const (
 	None  Role = iota // nothing
 	Read              // requests that change nothing
@@ -168,11 +169,11 @@ type Service struct {
 	log     *slog.Logger
 	changed chan struct{} // wakes followControllers; capacity 1
 
-	// mu guards the fields below. makeRoom, isOfLargest and forget are called with it.
+	// mu guards the fields below. The callers of makeRoom, isOfLargest and forget hold it.
 	mu        sync.Mutex
 	following Following
-	// controllers has the controllers to which the switch connects, by target. followControllers
-	// sets them.
+	// controllers has the controllers to which the switch connects, by target such as
+	// tcp:192.0.2.1:6653. followControllers sets them.
 	controllers map[string]*controller
 	conns       map[*Conn]struct{}
 	accepted    [origins]int   // number of connections in conns
@@ -183,7 +184,8 @@ type Service struct {
 	closed      bool
 
 	watchers atomic.Int32 // connections that want events of flows
-	// author is the connection whose change causes the present events, or nil.
+	// author is the connection whose request is changing flows now, or nil. The events about the
+	// change are the connection's own.
 	author atomic.Pointer[Conn]
 
 	framing sync.Mutex   // serializes calls of Setup.Frames; taken before mu
@@ -292,7 +294,7 @@ func (s *Service) connections() []*Conn {
 	return list
 }
 
-// LimitRows shows the use and limits of connections, frames and monitors in "weft show limits".
+// LimitRows reports the use and limits of connections, frames and monitors for "weft show limits".
 // It is a limits.Source.
 func (s *Service) LimitRows(emit func(limits.Row)) {
 	s.mu.Lock()

@@ -40,7 +40,7 @@ func (ss *Services) Of(bridge uint8) *Service {
 	return ss.list[bridge]
 }
 
-// CountMonitors returns the number of connections of all bridges that want events of flows.
+// CountMonitors returns the number of connections of all bridges that want events about flows.
 func (ss *Services) CountMonitors() (n int) {
 	ss.mu.RLock()
 	defer ss.mu.RUnlock()
