@@ -4,22 +4,23 @@ package pipeline
 
 import "sync/atomic"
 
-// answerLimitsNS are the upper limits of the buckets of answerTimes, in nanoseconds. The last limit
-// is the time after which a worker drops a held frame.
+// answerLimitsNS are the upper limits of the histogram's buckets, in nanoseconds. The last one is
+// the time after which a worker drops a frame that still waits for its answer.
 var answerLimitsNS = [...]uint64{
 	20e3, 50e3, 100e3, 200e3, 500e3, 1e6, 2e6, 5e6, 10e6, 20e6, 50e6, 100e6, 500e6, 2e9,
 }
 
 // answerTimes is a histogram of the time from a miss to its answer. The time begins when the worker
-// puts the frame into a held slot. The goroutines that answer misses write it, and any goroutine
-// reads it.
+// stores the frame and asks the control process. The goroutines that answer misses write the
+// histogram, and any goroutine reads it.
 type answerTimes struct {
 	counts [len(answerLimitsNS) + 1]atomic.Uint64 // the last one counts longer times
 	sumNS  atomic.Uint64
 }
 
-// add records answers that are given at nowNS. since has the time at which each answered frame was
-// held. All times are CLOCK_MONOTONIC in nanoseconds. add changes each bucket at most once.
+// add records answers that are given at the time nowNS. "since" has, for each answered frame, the
+// time at which the worker stored it. All times are CLOCK_MONOTONIC in nanoseconds. add changes each
+// bucket at most once.
 func (t *answerTimes) add(nowNS uint64, since []uint64) {
 	var counts [len(answerLimitsNS) + 1]uint64
 	sumNS := uint64(0)
@@ -40,7 +41,7 @@ func (t *answerTimes) add(nowNS uint64, since []uint64) {
 	t.sumNS.Add(sumNS)
 }
 
-// AnswerTimes is a histogram of the time from a miss to its answer.
+// AnswerTimes is a copy of the histogram of the time from a miss to its answer.
 type AnswerTimes struct {
 	Count   uint64
 	SumS    float64

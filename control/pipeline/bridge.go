@@ -18,7 +18,8 @@ type Bridge struct {
 	number uint8
 	name   string // "": the first bridge of a switch without a name
 	tables *ofproto.Tables
-	// forwardsBPDUs is what xlate.BPDUForwarder asks for. Pipeline.mu guards it.
+	// forwardsBPDUs is true if the action normal forwards frames to reserved multicast addresses,
+	// such as BPDUs. Pipeline.mu guards it.
 	forwardsBPDUs bool
 	// closed is true if the bridge has been removed. Its tables then take no changes. The
 	// configuration lock and Pipeline.mu guard it.
@@ -31,11 +32,11 @@ func (b *Bridge) Number() uint8 { return b.number }
 // Pipeline returns the pipeline to which the bridge belongs, with everything that bridges share.
 func (b *Bridge) Pipeline() *Pipeline { return b.pl }
 
-// View returns the present view of the bridge's ports.
+// View returns the present set of the bridge's ports.
 func (b *Bridge) View() *View { return b.pl.View().Of(b.number) }
 
-// Names returns the names that a text about the bridge may use: port names, unless words asks for
-// numbers, and the fields of the bridge's TLV map.
+// Names returns the names that a text about the bridge may use. They are the port names, unless
+// words selects port numbers, and the fields tun_metadata of the bridge's Geneve options.
 func (b *Bridge) Names(words PortWords) openflow.Names {
 	return openflow.WithTLVs(b.View().Names(words), b.TLVs())
 }
@@ -62,9 +63,10 @@ func (pl *Pipeline) BridgeNumber(name string) (number uint8, ok bool) {
 	return 0, false
 }
 
-// AddBridge adds an empty bridge with a number and a name that no bridge has. At the start of
-// control, AddBridge comes before Load, which fills the tables. Later, the caller calls PortsChanged
-// after AddBridge, because the megaflows of a switch with several bridges match in_port.
+// AddBridge adds an empty bridge. No bridge has its number or name yet. When the control process
+// starts, it calls AddBridge before Load, which fills the tables. Later, the caller calls
+// PortsChanged after AddBridge, because megaflows must match in_port as soon as there are several
+// bridges.
 func (pl *Pipeline) AddBridge(tx *change.Tx, number uint8, name string) *Bridge {
 	pl.mu.Lock()
 	b := &Bridge{pl: pl, number: number, name: name, tables: pl.tables.NewBridge(number)}
@@ -79,8 +81,8 @@ func (pl *Pipeline) AddBridge(tx *change.Tx, number uint8, name string) *Bridge 
 	return b
 }
 
-// place puts a bridge at the number of b: the argument "present", which is b, or nil to remove the
-// bridge.
+// place stores "present" in the list of bridges, at the number of b. The argument "present" is b, or
+// nil to remove the bridge.
 func (pl *Pipeline) place(b, present *Bridge) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -99,9 +101,9 @@ func (pl *Pipeline) place(b, present *Bridge) {
 }
 
 // RemoveBridge takes a bridge out of the switch. Its tables then refuse changes and get no frames.
-// The result has the rows of the bridge's flows, which the caller deletes from the state file. If the
-// commit can save this deletion, it removes the flows, groups and meters from the tables. Otherwise
-// it restores the bridge.
+// It returns the indices of the bridge's flows in the state file, from which the caller deletes
+// them. When the deletion is saved, the flows, groups and meters are removed from the tables. If it
+// cannot be saved, the bridge is restored.
 func (pl *Pipeline) RemoveBridge(tx *change.Tx, b *Bridge) (rows []uint32) {
 	pl.Save(tx) // so that no deferred write of the bridge's flows comes later
 	pl.mu.RLock()
@@ -128,7 +130,8 @@ func (pl *Pipeline) RemoveBridge(tx *change.Tx, b *Bridge) (rows []uint32) {
 	return rows
 }
 
-// empty removes the flows, groups and meters of a removed bridge. No megaflow uses them any more.
+// empty removes the flows, groups and meters of a removed bridge. No megaflow of a worker depends on
+// them any more.
 func (pl *Pipeline) empty(tx *change.Tx, b *Bridge) {
 	var changed []*openflow.Meter
 	flows, removed, err := pl.alter(tx, func(now uint64) (flows ofproto.Changes, err error) {
@@ -147,7 +150,8 @@ func (pl *Pipeline) empty(tx *change.Tx, b *Bridge) {
 	pl.releaseRows(&changes{rows: removed})
 }
 
-// alter changes the bridge's tables as Pipeline.alter does, unless the bridge is closed.
+// alter changes the bridge's tables like Pipeline.alter. It refuses the change if the bridge has
+// been removed.
 func (b *Bridge) alter(tx *change.Tx, apply func(now uint64) (ofproto.Changes, error)) (ofproto.Changes, []uint32, error) {
 	if b.closed {
 		return ofproto.Changes{}, nil, errClosed
@@ -175,21 +179,23 @@ func (pl *Pipeline) tablesOf(number uint8) *ofproto.Tables {
 	return pl.bridges[number].tables
 }
 
-// creditLookups counts look-ups in the tables of all bridges. packets is the number of frames, rules
-// are the rules that each of them matched, and missed are the tables in which they matched nothing.
+// creditLookups adds look-ups to the table statistics of all bridges. packets is the number of
+// frames. "rules" has the rules that each frame matched, and "missed" the tables in which it matched
+// no rule.
 func (pl *Pipeline) creditLookups(rules []*ofproto.Rule, missed []ofproto.BridgeTable, packets uint64) {
 	pl.visitTables(func(tables *ofproto.Tables) { tables.CreditLookups(rules, missed, packets) })
 }
 
-// creditGroups counts frames for the groups and buckets of all bridges.
+// creditGroups adds frames to the statistics of the groups and buckets of all bridges.
 func (pl *Pipeline) creditGroups(hits []ofproto.GroupHit, packets, bytes uint64) {
 	if len(hits) > 0 {
 		pl.visitTables(func(tables *ofproto.Tables) { tables.CreditGroups(hits, packets, bytes) })
 	}
 }
 
-// creditPatches counts frames for patch ports and mirrors. Their counters are only in the counter
-// region, because workers do not know these ports. The caller holds Pipeline.mu for writing.
+// creditPatches adds frames to the counters of patch ports and mirrors. The workers do not know
+// these ports, so only the control process counts for them. The counters are in the shared memory
+// that outlives the control process. The caller holds Pipeline.mu for writing.
 func (pl *Pipeline) creditPatches(list []xlate.Crossing, packets, bytes uint64) {
 	for _, c := range list {
 		out, in := &pl.counters.Ports[c.Out], &pl.counters.Ports[c.In]
@@ -202,8 +208,9 @@ func (pl *Pipeline) creditPatches(list []xlate.Crossing, packets, bytes uint64) 
 	}
 }
 
-// applyLearned adds learned flows to the tables of their bridges. Flows of a removed bridge are
-// ignored. refused is the number of flows that the tables refused, for example at a limit.
+// applyLearned adds the flows of learn actions to the tables of their bridges. It ignores the flows
+// of a removed bridge. refused is the number of flows that the tables refused, for example at a
+// limit.
 func (pl *Pipeline) applyLearned(flows []openflow.FlowMod, nowNS uint64) (changes ofproto.Changes, refused int) {
 	for len(flows) > 0 {
 		n := 1
@@ -222,7 +229,8 @@ func (pl *Pipeline) applyLearned(flows []openflow.FlowMod, nowNS uint64) (change
 	return changes, refused
 }
 
-// env returns the state that translations in this bridge read. The caller holds Pipeline.mu.
+// env returns what a look-up of a frame in this bridge's tables reads: ports, addresses, tunnels.
+// The caller holds Pipeline.mu.
 func (b *Bridge) env() *env {
 	list := b.pl.envs()
 	if b.closed {
@@ -231,11 +239,11 @@ func (b *Bridge) env() *env {
 	return list[b.number]
 }
 
-// env returns the state that translations in the first bridge read. From it they reach the other
-// bridges. The caller holds Pipeline.mu.
+// env returns what a look-up in the first bridge reads. From there, a frame reaches other bridges
+// over patch ports. The caller holds Pipeline.mu.
 func (pl *Pipeline) env() *env { return pl.envs()[0] }
 
-// envs returns the state that translations in each bridge read, by number of the bridge.
+// envs returns what a look-up reads, for each bridge. The index is the bridge's number.
 func (pl *Pipeline) envs() []*env {
 	list := make([]*env, len(pl.bridges))
 	for number, b := range pl.bridges {
@@ -251,7 +259,7 @@ func (pl *Pipeline) envOf(b *Bridge, bridges []*env) *env {
 		Table: pl.macs, RecircTable: pl.recircs, NoteTable: pl.notes, OptionTable: pl.options}
 }
 
-// env is an xlate.Env: the switch's state for one translation in one bridge.
+// env has what one look-up of a frame in one bridge's tables reads. It implements xlate.Env.
 type env struct {
 	*View
 	tables  *ofproto.Tables
@@ -266,7 +274,8 @@ type env struct {
 	*xlate.OptionTable
 }
 
-// Bridge implements xlate.Bridges.
+// Bridge returns the tables of another bridge and what a look-up there reads. It implements
+// xlate.Bridges.
 func (e *env) Bridge(number uint8) (*ofproto.Tables, xlate.Env) {
 	if int(number) >= len(e.bridges) || e.bridges[number] == nil {
 		return nil, nil
@@ -274,11 +283,12 @@ func (e *env) Bridge(number uint8) (*ofproto.Tables, xlate.Env) {
 	return e.bridges[number].tables, e.bridges[number]
 }
 
-// Several implements xlate.Bridges.
+// Several reports whether the switch has several bridges. It implements xlate.Bridges.
 func (e *env) Several() bool { return len(e.bridges) > 1 }
 
-// VLANLimit implements xlate.VLANLimiter.
+// VLANLimit returns the number of VLAN tags that flows see. It implements xlate.VLANLimiter.
 func (e *env) VLANLimit() int { return e.vlanLimit }
 
-// ForwardsBPDUs implements xlate.BPDUForwarder.
+// ForwardsBPDUs reports whether the action normal forwards frames to reserved multicast addresses.
+// It implements xlate.BPDUForwarder.
 func (e *env) ForwardsBPDUs() bool { return e.forwardsBPDUs }

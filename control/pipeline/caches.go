@@ -18,7 +18,8 @@ import (
 	"weft/openflow/xlate"
 )
 
-// setMegaflow fills megaflow m, which has no slot yet, from the translation of key.
+// setMegaflow fills in megaflow m from t, the result of the look-up of a frame with this key in the
+// OpenFlow tables. m has no slot in the workers' caches yet.
 func (pl *Pipeline) setMegaflow(m *megaflows.Megaflow, key *flowtable.Key, t *xlate.Translation, nowNS uint64) {
 	m.SetActions(t.Actions)
 	m.MadeNS, m.UsedNS, m.Owner = nowNS, nowNS, megaflows.OwnerOf(key)
@@ -26,16 +27,16 @@ func (pl *Pipeline) setMegaflow(m *megaflows.Megaflow, key *flowtable.Key, t *xl
 	pl.setRules(m, t)
 }
 
-// setRules makes the frames of megaflow m count for the rules of translation t.
+// setRules stores in megaflow m which rules, groups and patch ports its frames count for.
 func (pl *Pipeline) setRules(m *megaflows.Megaflow, t *xlate.Translation) {
 	m.SetCounted(t, pl.rules.Row)
 	m.SetEffects(t)
 }
 
-// install queues commands that install the megaflows of the list in every worker, as far as the index
-// admits them. It then calls answer, which may be nil and queues further commands. The caller holds
-// Pipeline.mu, for reading or writing, from the translations to the end of install. So no change of
-// tables comes between a translation and install.
+// install sends each megaflow of the list to every worker, unless a limit refuses it. It then calls
+// answer, if not nil, which may send more commands in the same batch. The caller holds Pipeline.mu,
+// for reading or writing, from the look-up in the tables until install returns. So no change of the
+// tables comes in between.
 func (pl *Pipeline) install(list []megaflows.Candidate, answer func(b *workers.Batch)) {
 	pl.megaflows.Admit(list, func() {
 		b := pl.workers.Batch()
@@ -65,8 +66,8 @@ func (pl *Pipeline) install(list []megaflows.Candidate, answer func(b *workers.B
 	})
 }
 
-// begin gives megaflow m the next generation of its slot. The generation separates the counts of m
-// from those of the slot's earlier megaflows.
+// begin gives megaflow m a new generation number in its slot of the workers' caches. Counts with
+// another number belong to an earlier megaflow in the same slot.
 func (pl *Pipeline) begin(m *megaflows.Megaflow) {
 	m.Generation = atomic.LoadUint32(&pl.workers.Shared()[0].Cache.Flows[m.Slot].Generation) + 1
 	pl.counters.Begin(m.Slot, m.Generation, m.RuleRows)
@@ -91,7 +92,8 @@ func (pl *Pipeline) evict(_ *change.Tx, list []*megaflows.Megaflow) {
 	}
 }
 
-// end counts the last frames of megaflows that no worker has any more, and frees their slots.
+// end adds the last counts of megaflows that no worker has any more to the statistics, and frees
+// their slots.
 func (pl *Pipeline) end(list []*megaflows.Megaflow) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -103,8 +105,8 @@ func (pl *Pipeline) end(list []*megaflows.Megaflow) {
 	}
 }
 
-// pull adds the new counts of megaflow m to the statistics of its rules. The caller
-// holds Pipeline.mu for writing.
+// pull reads the workers' counts of megaflow m and adds the increase to the statistics of its rules.
+// The caller holds Pipeline.mu for writing.
 func (pl *Pipeline) pull(m *megaflows.Megaflow) {
 	packets, bytes, usedNS := pl.workers.Statistics(m.Slot, m.Generation)
 	credited := &pl.counters.Slots[m.Slot]
@@ -131,8 +133,8 @@ func (pl *Pipeline) pull(m *megaflows.Megaflow) {
 	}
 }
 
-// idleTime returns the time since the last known frame of megaflow m, or since it was made. It
-// returns 0 if m has frames that pull has not counted yet. The caller holds Pipeline.mu.
+// idleTime returns the time since the last frame of megaflow m, or since its creation. It returns 0
+// if the workers have counted frames that pull has not read yet. The caller holds Pipeline.mu.
 func (pl *Pipeline) idleTime(m *megaflows.Megaflow, now uint64) time.Duration {
 	if packets, _, _ := pl.workers.Statistics(m.Slot, m.Generation); packets != pl.counters.Slots[m.Slot].Packets {
 		return 0
@@ -140,8 +142,8 @@ func (pl *Pipeline) idleTime(m *megaflows.Megaflow, now uint64) time.Duration {
 	return time.Duration(now - min(now, m.UsedNS))
 }
 
-// creditCounted adds packets and bytes to the statistics of tables, groups and patch
-// ports. rules are the rules that the packets matched.
+// creditCounted adds packets and bytes to the statistics of tables, groups and patch ports. "rules"
+// has the rules that the packets matched.
 func (pl *Pipeline) creditCounted(rules []*ofproto.Rule, counted *megaflows.Counted, packets, bytes uint64) {
 	if counted == nil {
 		pl.creditLookups(rules, nil, packets)
@@ -152,17 +154,17 @@ func (pl *Pipeline) creditCounted(rules []*ofproto.Rule, counted *megaflows.Coun
 	pl.creditPatches(counted.Patches, packets, bytes)
 }
 
-// pullAll pulls the counts of all megaflows. The caller holds Pipeline.mu for writing.
+// pullAll reads the workers' counts of all megaflows. The caller holds Pipeline.mu for writing.
 func (pl *Pipeline) pullAll() {
 	for _, m := range pl.megaflows.List() {
 		pl.pull(m)
 	}
 }
 
-// pullInTurns pulls the counts of all megaflows in parts. It releases Pipeline.mu between two parts,
-// so that misses are answered meanwhile. Afterwards the statistics have all frames that the workers
-// counted before the call, and some later ones. No megaflow is removed meanwhile, because that needs
-// a transaction too.
+// pullInTurns reads the workers' counts of all megaflows. It releases Pipeline.mu between two parts
+// of them, so that misses are answered meanwhile. Afterwards the statistics include all frames that
+// the workers counted before the call. No megaflow is removed meanwhile, because only a transaction
+// may do this.
 func (pl *Pipeline) pullInTurns(*change.Tx) {
 	var part []*megaflows.Megaflow
 	for next := uint32(0); ; {
@@ -178,8 +180,9 @@ func (pl *Pipeline) pullInTurns(*change.Tx) {
 	}
 }
 
-// learn stores learned addresses in the address table. A change wakes up maintain. The caller may
-// hold any lock except the lock of openflow/fdb.
+// learn stores the source addresses of frames in the table of MAC addresses. If the table changes,
+// learn wakes up the goroutine of maintain. The caller may hold any lock except the one of the
+// table.
 func (pl *Pipeline) learn(list []fdb.Learn, nowNS uint64) {
 	for _, l := range list {
 		if pl.macs.Learn(l, nowNS) {
@@ -188,6 +191,6 @@ func (pl *Pipeline) learn(list []fdb.Learn, nowNS uint64) {
 	}
 }
 
-// macsChanged wakes up the goroutine maintain, which revalidates the megaflows of
-// changed addresses.
+// macsChanged wakes up the goroutine of maintain, which checks the megaflows whose MAC addresses are
+// on another port now.
 func (pl *Pipeline) macsChanged() { loop.Notify(pl.macsStale) }

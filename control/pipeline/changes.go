@@ -19,29 +19,31 @@ import (
 	"weft/openflow/xlate"
 )
 
-// This file changes the tables. After an error (*openflow.CodedError) a method has changed nothing.
-// If a change cannot be saved, it stays in force, and the commit returns a *change.UnsavedError.
+// This file changes the OpenFlow tables. A method that returns an *openflow.CodedError has changed
+// nothing. If a change cannot be saved, it stays in force, and the commit returns a
+// *change.UnsavedError.
 
-// MaxFlows is the limit of flows in all tables. The build fails if the counter region has
-// another number of rows for flows.
+// MaxFlows is the limit of flows in all tables. The declaration below does not compile if the array
+// of flow statistics in package counters has another length.
 const MaxFlows = openflow.MaxRules
 
 var _ [MaxFlows]struct{} = [counters.MaxRules]struct{}{}
 
 const (
-	// saveDelay is the longest time between a change by ApplyEach and the start of its
-	// write to the disk. Without the delay, a client that sends a barrier after each
-	// flow_mod would wait for the disk every time. If control crashes before the write
-	// ends, these changes are lost.
+	// saveDelay is the longest time between a change by ApplyEach and the start of its write to the
+	// disk. The write begins later only if an earlier write is still running. Without the delay, a
+	// client that sends a barrier after each flow_mod would wait for the disk every time. If the
+	// control process crashes before the write ends, these changes are lost.
 	saveDelay = 100 * time.Millisecond
-	// maxUnsaved is the number of unsaved changes beyond which ApplyEach saves at once. The rows
-	// (entries of the counter region) of removed rules become free only after a save.
+	// maxUnsaved is the number of unsaved changes beyond which ApplyEach saves at once. Until a save,
+	// the state file still has the removed rules, so new rules cannot use their indices.
 	maxUnsaved = 1 << 16
-	// After a change of at least largeChange flows, control returns memory to the system.
-	// Parsing the flows takes several times the memory that stays in use.
+	// After a change of at least largeChange flows, the control process returns memory to the kernel.
+	// The parser of the flows takes several times the memory that stays in use.
 	largeChange = 10_000
-	// largeChangePause is the time between the change and the return of memory. The garbage
-	// collection would otherwise delay the answers to the request and to the flows' first frames.
+	// largeChangePause is the time between the change and the return of memory. Without the pause,
+	// the garbage collection would delay the answers to the request and to the first frames of the
+	// flows.
 	largeChangePause = 100 * time.Millisecond
 )
 
@@ -58,8 +60,8 @@ func (b *Bridge) Apply(tx *change.Tx, mods []openflow.FlowMod) (ofproto.Changes,
 	return changes, nil
 }
 
-// ApplyEach applies changes of flows in order. errs has the error of each change, or
-// nil. The changes are saved within saveDelay.
+// ApplyEach applies changes of flows in order. errs has the error of each change, or nil. The state
+// file gets the changes later, about saveDelay after the first one.
 func (b *Bridge) ApplyEach(tx *change.Tx, mods []openflow.FlowMod) (errs []error) {
 	pl := b.pl
 	pl.makeRoom(tx, len(mods))
@@ -82,8 +84,8 @@ func (b *Bridge) ApplyEach(tx *change.Tx, mods []openflow.FlowMod) (errs []error
 	return errs
 }
 
-// saveLater saves the changes of ApplyEach. The write is outside of its transactions, so that no
-// change waits for the disk.
+// saveLater writes the changes of ApplyEach to the state file. It holds no configuration lock during
+// the write, so that no change waits for the disk.
 func (pl *Pipeline) saveLater() {
 	var write func() error
 	var removed []uint32
@@ -104,15 +106,15 @@ func (pl *Pipeline) saveLater() {
 	pl.configuration.View(func(tx *change.Tx) { pl.releaseRows(&changes{rows: removed}) })
 }
 
-// logUnsaved logs the error err with which changes of ApplyEach were not saved, if it is not nil.
+// logUnsaved logs the error of a write to the state file, if it is not nil.
 func (pl *Pipeline) logUnsaved(err error) {
 	if err != nil {
 		pl.log.Error("flows are in force but could not be saved", "error", err)
 	}
 }
 
-// Save saves the changes of ApplyEach now, and waits for earlier writes. The rows of the rules that
-// they removed are free for the rest of the transaction.
+// Save writes the changes of ApplyEach to the state file at once, after earlier writes have ended.
+// New rules may then use the indices of the removed rules.
 func (pl *Pipeline) Save(*change.Tx) {
 	pl.saving = false
 	removed, err := pl.rules.SaveDeferred()
@@ -154,16 +156,16 @@ func (b *Bridge) ApplyBundle(tx *change.Tx, items []ofproto.BundleItem) (failed 
 	return 0, nil
 }
 
-// bundledFrame is a packet-out in a bundle. The function Execute of its bundle item translates it
-// with the tables as the earlier items have left them, and stores the translation in t.
+// bundledFrame is a packet-out in a bundle. While the bundle is applied, the function Execute of the
+// bundle's item executes the packet-out's actions with the tables as the earlier items have left
+// them. It stores the result in t.
 type bundledFrame struct {
 	out    *openflow.PacketOut
 	inPort uint32 // number of the data path
 	t      xlate.Translation
 }
 
-// bundledFrames prepares the frames of a bundle. It sets the function Execute of their
-// items.
+// bundledFrames prepares the packet-outs of a bundle. It sets the function Execute of their items.
 func (b *Bridge) bundledFrames(items []ofproto.BundleItem) (frames []*bundledFrame, failed int, err error) {
 	for i := range items {
 		out := items[i].Frame
@@ -212,9 +214,10 @@ func (b *Bridge) applyTable(tx *change.Tx, apply func(now uint64) (ofproto.Chang
 	return changes, nil
 }
 
-// Configure changes the settings of a table, or of all tables except weft-central's if
-// table is -1. It calls set for each table. If no call returns an error, it applies the settings.
-// It removes no flow.
+// Configure changes the settings of a table. If "table" is -1, it changes all tables except the one
+// that belongs to weft-central, the service that configures the networks of many hosts. It calls the
+// function "set" for each table, and applies the settings if no call returns an error. It removes no
+// flow.
 func (b *Bridge) Configure(tx *change.Tx, table int, set func(*ofproto.TableConfig) error) error {
 	pl := b.pl
 	if b.closed {
@@ -245,7 +248,8 @@ func (b *Bridge) Configure(tx *change.Tx, table int, set func(*ofproto.TableConf
 	return nil
 }
 
-// ChangeTLVs changes the bridge's TLV map, completely or not at all.
+// ChangeTLVs changes which Geneve options the fields tun_metadata0 to tun_metadata63 of the bridge
+// have (TLV map). After an error, nothing has changed.
 func (b *Bridge) ChangeTLVs(tx *change.Tx, mod *openflow.TLVMod) error {
 	pl := b.pl
 	if b.closed {
@@ -263,10 +267,11 @@ func (b *Bridge) ChangeTLVs(tx *change.Tx, mod *openflow.TLVMod) error {
 	return nil
 }
 
-// TLVs returns the bridge's TLV map.
+// TLVs returns the bridge's mapping of Geneve options to the fields tun_metadata (TLV map).
 func (b *Bridge) TLVs() *openflow.TLVMap { return b.tables.TLVs() }
 
-// TLVsOf returns the TLV map of the bridge with this number, or nil if there is no such bridge.
+// TLVsOf returns the mapping of Geneve options of a bridge (TLV map), or nil if no bridge has this
+// number.
 func (pl *Pipeline) TLVsOf(bridge uint8) *openflow.TLVMap {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
@@ -276,9 +281,9 @@ func (pl *Pipeline) TLVsOf(bridge uint8) *openflow.TLVMap {
 	return nil
 }
 
-// SendExceptions decides about frames that match no flow (misses) and frames whose TTL
-// dec_ttl finds expired (expired). If the argument is true, these frames go to the
-// controller; otherwise they are dropped.
+// SendExceptions selects what happens to two kinds of frames: frames that match no flow (misses),
+// and frames whose TTL dec_ttl finds expired (expired). If the argument is true, they go to the
+// controller. Otherwise they are dropped.
 func (b *Bridge) SendExceptions(tx *change.Tx, misses, expired bool) {
 	pl := b.pl
 	pl.mu.Lock()
@@ -287,7 +292,7 @@ func (b *Bridge) SendExceptions(tx *change.Tx, misses, expired bool) {
 	pl.walks(tx).full = true
 }
 
-// SetFragments changes how the bridge's look-ups treat fragments.
+// SetFragments changes how the bridge's look-ups treat IP fragments.
 func (b *Bridge) SetFragments(tx *change.Tx, mode ofproto.Fragments) {
 	pl := b.pl
 	pl.mu.Lock()
@@ -335,16 +340,16 @@ func (b *Bridge) SetLearning(tx *change.Tx, l Learning) {
 	}
 }
 
-// Fragments returns how the bridge's look-ups treat fragments.
+// Fragments returns how the bridge's look-ups treat IP fragments.
 func (b *Bridge) Fragments() ofproto.Fragments {
 	b.pl.mu.RLock()
 	defer b.pl.mu.RUnlock()
 	return b.tables.Fragments()
 }
 
-// alter calls apply, which changes the tables. It assigns each added rule a row (an
-// entry of the counter region). It returns the rows of removed rules, which the caller
-// releases after revalidation.
+// alter calls apply, which changes the tables. It gives each added rule an index in the arrays of
+// statistics. It returns the indices of the removed rules. The caller frees them after no megaflow
+// counts for these rules any more.
 func (pl *Pipeline) alter(tx *change.Tx, apply func(now uint64) (ofproto.Changes, error)) (changes ofproto.Changes, removed []uint32, err error) {
 	pl.pullInTurns(tx) // earlier counts belong to the old rules
 	pl.mu.Lock()
@@ -355,8 +360,9 @@ func (pl *Pipeline) alter(tx *change.Tx, apply func(now uint64) (ofproto.Changes
 	return changes, pl.rules.Enter(&changes), nil
 }
 
-// finish notes a change of the tables for the commit. removed has the rows of removed rules. tables
-// is true if groups or meters have changed, too. n is the number of requested changes.
+// finish makes the commit save a change of the tables and update the megaflows. removed has the
+// indices of the removed rules. tables is true if groups or meters have changed, too. n is the
+// number of requested changes.
 func (pl *Pipeline) finish(tx *change.Tx, changes *ofproto.Changes, removed []uint32, tables bool, n int) {
 	tx.Lasts()
 	pl.rules.SaveFlows(tx, changes, removed)
@@ -373,9 +379,9 @@ func (pl *Pipeline) finish(tx *change.Tx, changes *ofproto.Changes, removed []ui
 	}
 }
 
-// refresh notes what a change of flows needs besides a walk of the megaflows that used the changed
-// tables. If groups or meters have changed (tables is true), the commit translates all megaflows
-// again. If flows or groups may watch other ports now, package ports follows the liveness of these.
+// refresh makes the commit look up all megaflows again if groups or meters have changed (tables is
+// true). If a group or a bundle action may now depend on the liveness of other ports, refresh makes
+// package ports check these ports.
 func (pl *Pipeline) refresh(tx *change.Tx, tables bool) {
 	if tables {
 		pl.walks(tx).full = true
@@ -385,8 +391,8 @@ func (pl *Pipeline) refresh(tx *change.Tx, tables bool) {
 	}
 }
 
-// changedTables adds the tables of the changed rules to set. Megaflows that used none
-// of these tables stay valid.
+// changedTables adds the tables of the changed rules to "set". Megaflows that used none of these
+// tables stay valid.
 func changedTables(c *ofproto.Changes, set *xlate.TableSet) {
 	for _, list := range [][]*ofproto.Rule{c.Added, c.Modified, c.Removed} {
 		for _, r := range list {
@@ -395,8 +401,8 @@ func changedTables(c *ofproto.Changes, set *xlate.TableSet) {
 	}
 }
 
-// returnMemory returns memory to the system. It runs the garbage collection twice,
-// because only the second one empties the pools.
+// returnMemory returns free memory to the kernel. It runs the garbage collection twice, because only
+// the second one empties the pools (sync.Pool).
 func returnMemory() {
 	runtime.GC()
 	debug.FreeOSMemory()

@@ -12,11 +12,13 @@ import (
 	"weft/openflow/xlate"
 )
 
-// This file has the pipeline's part in a transaction. Changes alter the tables at once. The commit
-// translates megaflows again, once for all changes, then saves, frees the rows of removed rules, and
-// tells the monitors. When it returns, no frame uses the old rules, groups and meters.
+// This file has what the commit of a transaction does for the OpenFlow tables. A change alters the
+// tables at once. The commit looks up the affected megaflows again, once for all changes, saves,
+// frees the indices of removed rules, and tells the flow monitors. When it returns, no frame uses
+// the old rules, groups and meters.
 
-// changes is what a transaction has changed in the pipeline.
+// changes has what a transaction has changed in the pipeline, until the commit has updated the
+// megaflows.
 type changes struct {
 	full      bool                             // all megaflows are translated again
 	picks     []func(*megaflows.Megaflow) bool // each selects megaflows that are translated again
@@ -26,16 +28,16 @@ type changes struct {
 	events    []ofproto.Changes                // changes of flows, of which the commit tells the monitors
 }
 
-// walks returns the pipeline's changes in a transaction. It makes the commit call walk, which
-// translates the affected megaflows again.
+// walks returns what a transaction has changed so far. It makes the commit call walk, which looks up
+// the affected megaflows again.
 func (pl *Pipeline) walks(tx *change.Tx) *changes {
 	c := change.State[changes](tx, pl)
 	tx.At(change.Walk, pl, func() error { pl.walk(tx, c); return nil })
 	return c
 }
 
-// walk translates megaflows again after the changes of a transaction. When it returns, no worker uses
-// a megaflow whose translation differs.
+// walk looks up megaflows in the tables again, after the changes of a transaction. When it returns,
+// no worker uses a megaflow whose actions differ from the result.
 func (pl *Pipeline) walk(tx *change.Tx, c *changes) {
 	picks, tables := c.picks, c.tables
 	full, addresses := c.full, c.addresses
@@ -70,22 +72,21 @@ func (pl *Pipeline) walk(tx *change.Tx, c *changes) {
 	})
 }
 
-// PortsChanged makes the commit translate all megaflows again, after SetView.
+// PortsChanged makes the commit look up all megaflows again, with the ports that SetView has set.
 func (pl *Pipeline) PortsChanged(tx *change.Tx) { pl.walks(tx).full = true }
 
-// LivenessChanged makes the commit translate the megaflows again that depend on the liveness of
-// ports.
+// LivenessChanged makes the commit look up again the megaflows that depend on which ports are up.
 func (pl *Pipeline) LivenessChanged(tx *change.Tx) {
 	c := pl.walks(tx)
 	c.picks = append(c.picks, func(m *megaflows.Megaflow) bool { return m.UsedPorts })
 }
 
-// RevalidateAddresses makes the commit remove the megaflows that are wrong because addresses have
-// changed since the last walk. After a network was added or removed, the caller calls PortsChanged
-// instead.
+// RevalidateAddresses makes the commit remove the megaflows that are wrong because MAC or IP
+// addresses have moved. If a network was added or removed, the caller calls PortsChanged instead.
 func (pl *Pipeline) RevalidateAddresses(tx *change.Tx) { pl.walks(tx).addresses = true }
 
-// entered notes a change of flows for the commit. removed has the rows of removed rules.
+// entered makes the commit look up the megaflows that used the changed tables, and tell the flow
+// monitors. removed has the indices of the removed rules, which the commit frees.
 func (pl *Pipeline) entered(tx *change.Tx, flows *ofproto.Changes, removed []uint32) {
 	c := pl.walks(tx)
 	changedTables(flows, &c.tables)
@@ -95,7 +96,8 @@ func (pl *Pipeline) entered(tx *change.Tx, flows *ofproto.Changes, removed []uin
 	}
 }
 
-// releaseRows frees the rows of removed rules, which no megaflow counts for any more.
+// releaseRows frees the indices of removed rules in the state file and in the statistics. No
+// megaflow counts for these rules any more.
 func (pl *Pipeline) releaseRows(c *changes) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -103,9 +105,9 @@ func (pl *Pipeline) releaseRows(c *changes) {
 	c.rows = nil
 }
 
-// makeRoom makes sure that n further rules find free rows. The rows of rules that the transaction has
-// removed become free only after a walk. If they might be missing, makeRoom settles the transaction
-// (Tx.Settle).
+// makeRoom makes sure that n more rules find a free index in the state file and in the statistics.
+// The indices of the rules that the transaction has removed become free when it has updated the
+// megaflows. If they are needed, makeRoom updates the megaflows at once (Tx.Settle).
 func (pl *Pipeline) makeRoom(tx *change.Tx, n int) {
 	if c := change.State[changes](tx, pl); len(c.rows) > 0 && pl.Counts().Flows+len(c.rows)+n > 2*counters.MaxRules {
 		tx.Settle()

@@ -13,44 +13,46 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// This file has the pipeline's steps in the start of control and in the replacement of
-// an engine.
+// This file has the steps of the pipeline when the control process starts, and when a new engine
+// process replaces another.
 
-// Load fills the tables from the state file, and the statistics from the counter region
-// if an earlier control process has left one. No other goroutine uses the pipeline yet.
+// Load fills the tables from the state file. resumed is true if the shared memory "region" has the
+// statistics of an earlier control process, which Load then restores. No other goroutine uses the
+// pipeline yet.
 func (pl *Pipeline) Load(_ *change.Tx, saved *store.State, region *counters.Region, resumed bool) {
 	pl.counters = region
 	pl.rules.Load(saved, region, resumed)
 }
 
-// Inherit takes over the workers of an earlier control process.
+// Inherit takes over the workers that served an earlier control process.
 func (pl *Pipeline) Inherit(_ *change.Tx, w *workers.Workers) {
 	pl.workers = w
 	pl.templates.Restore(w, pl.counters.Tunnels)
 }
 
-// Resume continues with the inherited workers. It keeps the megaflows that the present
-// tables would make again.
+// Resume continues with the workers of an earlier control process. It keeps those of their megaflows
+// for which a look-up in the present tables has the same result, and removes the others.
 func (pl *Pipeline) Resume(tx *change.Tx) {
 	pl.sendMeters(pl.workers)
 	pl.sendWeights(pl.workers)
 	pl.recoverMegaflows(tx)
 }
 
-// Recover keeps the megaflows of the inherited workers that the present tables would make again, for
-// the next workers. The caller has called MarkGone, so that the inherited workers get no command.
-// Their engine may still forward. Replace later adds the frames that it counts until its end.
+// Recover prepares the replacement of the engine that served an earlier control process. It keeps
+// the megaflows for which a look-up in the present tables has the same result. The next workers get
+// them. The caller has called MarkGone, so that the old workers get no command. Their engine may
+// still forward frames. Replace later adds the counts of these frames.
 func (pl *Pipeline) Recover(tx *change.Tx) { pl.recoverMegaflows(tx) }
 
-// ForgetSlots clears the counter region's rows of megaflows and tunnels, because the
-// next workers start empty.
+// ForgetSlots clears the counts of megaflows and the tunnel headers in the shared memory, because
+// the next workers start without megaflows.
 func (pl *Pipeline) ForgetSlots() {
 	pl.counters.Forget()
 	pl.templates.Reset()
 }
 
-// Replace makes w the present workers, and returns the previous workers. It adds the
-// counts of the previous workers to the statistics. Megaflows keep their slots.
+// Replace makes w the present workers, and returns the previous ones. It adds the counts of the
+// previous workers to the statistics. Each megaflow keeps its index in the workers' caches.
 func (pl *Pipeline) Replace(_ *change.Tx, w *workers.Workers) (old *workers.Workers) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -61,7 +63,7 @@ func (pl *Pipeline) Replace(_ *change.Tx, w *workers.Workers) (old *workers.Work
 	return old
 }
 
-// Fill makes w the present workers, and sends them all meters, weights and megaflows.
+// Fill makes w the present workers. It sends them all meters, weights of ports and megaflows.
 func (pl *Pipeline) Fill(_ *change.Tx, w *workers.Workers) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -84,12 +86,13 @@ func (pl *Pipeline) Workers() *workers.Workers {
 	return pl.workers
 }
 
-// Region returns the counter region (shared memory that outlives control), or nil before Load.
+// Region returns the shared memory with the statistics, which outlives the control process. It
+// returns nil before Load.
 func (pl *Pipeline) Region() *counters.Region { return pl.counters }
 
-// AnswerUpcalls starts the goroutines that answer the upcalls of the present workers. When a worker
-// reports that it has stopped using a port because of an error, a new goroutine calls fault, which
-// may wait for the engine.
+// AnswerUpcalls starts the goroutines that answer the upcalls of the present workers. If a worker
+// has stopped using a port because of an error, it reports this in an upcall. A new goroutine then
+// calls "fault", which may wait for the engine.
 func (pl *Pipeline) AnswerUpcalls(fault func(port uint32, reason string)) (err error) {
 	w := pl.workers
 	pl.upcalls, err = serveUpcalls(w, upcallSetup{
@@ -109,8 +112,8 @@ func (pl *Pipeline) AnswerUpcalls(fault func(port uint32, reason string)) (err e
 	return err
 }
 
-// EndUpcalls stops answering upcalls, and waits for calls that are answering now. The caller holds no
-// lock but the configuration lock.
+// EndUpcalls stops answering upcalls, and waits for the answers that are in progress. The caller
+// holds no lock except the configuration lock.
 func (pl *Pipeline) EndUpcalls(*change.Tx) {
 	if pl.upcalls != nil {
 		pl.upcalls.Close()
@@ -119,7 +122,7 @@ func (pl *Pipeline) EndUpcalls(*change.Tx) {
 }
 
 // Hold returns the present workers, or nil before the first engine. They are neither replaced nor
-// unmapped until the caller calls release. The caller calls release exactly once.
+// unmapped until the caller calls the function "release", exactly once.
 func (pl *Pipeline) Hold() (w *workers.Workers, release func()) {
 	pl.mu.RLock()
 	return pl.workers, pl.mu.RUnlock

@@ -19,22 +19,20 @@ import (
 	"weft/openflow/xlate"
 )
 
-// This file adds the flows of learn actions. The first frame with a learn action is
-// held (it waits in a worker) until the new flow is in the tables, so that a reply
-// finds the flow. Later frames refresh the flow through their statistics. Learned flows
-// are not saved.
+// This file adds the flows of learn actions. The worker stores the first frame with a learn action
+// until the new flow is in the tables, so that a reply finds the flow. Later frames restart the
+// flow's timeouts through their counts. Learned flows are not saved.
 
 const (
-	// learnQueue limits the queued lessons (held frames whose learn actions add flows).
-	// If the queue is full, a frame is forwarded at once, and the next sweep of
-	// statistics adds its flows.
+	// learnQueue limits the frames and flows in the queue. If the queue is full, a frame is forwarded
+	// at once, and the next sweep of statistics adds its flows.
 	learnQueue = 1024
-	// learnBatch limits the lessons of one batch. Control revalidates the megaflows
-	// once for each batch.
+	// learnBatch limits the frames and flows of one batch. Each batch causes one update of the
+	// megaflows.
 	learnBatch = 256
 )
 
-// learner adds the flows of learn actions. The goroutine of run takes lessons from the queue.
+// learner adds the flows of learn actions. The goroutine of run takes them from the queue.
 // Bridge.Send adds the flows of packet-outs without the queue.
 type learner struct {
 	d       *Pipeline
@@ -55,8 +53,8 @@ type lesson struct {
 	miss    *datapath.Upcall
 }
 
-// hold queues a held frame whose learn actions add flows. It returns false if the frame
-// adds no flow or the queue is full.
+// hold puts a frame, which the worker stores, into the queue if its learn actions add flows. It
+// returns false if they add no flow, or if the queue is full.
 func (l *learner) hold(w *workers.Workers, held underlay.HeldFrame, up *datapath.Upcall, t *xlate.Translation) bool {
 	if !l.teaches(t) {
 		return false
@@ -70,7 +68,7 @@ func (l *learner) hold(w *workers.Workers, held underlay.HeldFrame, up *datapath
 	}
 }
 
-// teaches reports whether a frame's learn actions would add new flows. The caller
+// teaches reports whether the learn actions in t would add flows that the tables lack. The caller
 // holds Pipeline.mu.
 func (l *learner) teaches(t *xlate.Translation) bool {
 	for i := range t.Learned {
@@ -81,9 +79,8 @@ func (l *learner) teaches(t *xlate.Translation) bool {
 	return false
 }
 
-// refresh restarts the timeouts of learned flows, whose last frame arrived at usedNS.
-// It queues flows that are no longer in the tables. The caller holds Pipeline.mu for
-// writing.
+// refresh restarts the timeouts of learned flows. Their last frame arrived at usedNS. Flows that are
+// no longer in the tables go into the queue. The caller holds Pipeline.mu for writing.
 func (l *learner) refresh(learned []openflow.FlowMod, usedNS uint64) {
 	missing := false
 	for i := range learned {
@@ -100,8 +97,8 @@ func (l *learner) refresh(learned []openflow.FlowMod, usedNS uint64) {
 	}
 }
 
-// run adds learned flows in batches until ctx ends. It pauses half of the time, because
-// megaflows are revalidated after each batch.
+// run adds learned flows in batches until ctx ends. After each batch it pauses for as long as the
+// batch took, because each batch also updates the megaflows.
 func (l *learner) run(ctx context.Context) {
 	for {
 		var batch []lesson
@@ -127,7 +124,7 @@ func (l *learner) run(ctx context.Context) {
 	}
 }
 
-// batch adds the flows of the lessons, and forwards their frames.
+// batch adds the flows of the items from the queue, and forwards the frames that waited for them.
 func (l *learner) batch(lessons []lesson) {
 	var again []lesson
 	err := l.d.configuration.Update(func(tx *change.Tx) error { again = l.teach(tx, lessons); return nil })
@@ -140,19 +137,19 @@ func (l *learner) batch(lessons []lesson) {
 	}
 }
 
-// taughtFrame is a held frame with its translation, whose learn actions have added
-// flows.
+// taughtFrame is a stored frame whose learn actions have added flows, with the result of its
+// look-up.
 type taughtFrame struct {
 	lesson *lesson
 	xlate.Translation
 	executed executedFrame
 }
 
-// teach adds the flows of the lessons in order. As in Open vSwitch, a frame is
-// forwarded by the rules that it matched before it added flows, and counts for these
-// rules. No megaflow uses the old flows when the frame is forwarded. repeats has the
-// frames that must be translated again: earlier lessons have added their flows, or
-// their translations ask for addresses. The commit forwards the other frames.
+// teach adds the flows of a batch in order. As in Open vSwitch, a frame is forwarded by the rules
+// that it matched before it added flows, and counts for these rules. The commit forwards the frames,
+// after it has updated the megaflows. The result "repeats" has the frames for which it does not do
+// this, and which the caller looks up again. An earlier item of the batch has added their flows
+// already, or they need the location of an address.
 func (l *learner) teach(tx *change.Tx, batch []lesson) (repeats []lesson) {
 	pl := l.d
 	var frames []taughtFrame
@@ -194,9 +191,9 @@ func (l *learner) teach(tx *change.Tx, batch []lesson) (repeats []lesson) {
 	return repeats
 }
 
-// forward makes the workers execute the translations of held frames, unless the engine
-// has been replaced. It installs megaflows for later frames. Ports and tunnels have not changed since
-// the translation, because both are in one transaction.
+// forward makes the workers execute the actions of stored frames, unless the engine has been
+// replaced. It installs megaflows for later frames. Ports and tunnels are the same as at the
+// look-up, because both happen in one transaction.
 func (l *learner) forward(_ *change.Tx, frames []taughtFrame, now uint64) {
 	if len(frames) == 0 {
 		return
@@ -211,8 +208,8 @@ func (l *learner) forward(_ *change.Tx, frames []taughtFrame, now uint64) {
 		if w != pl.workers {
 			continue
 		}
-		// If the translation depends on addresses, another miss may be changing them now. The next
-		// frame then installs the megaflow.
+		// If the result depends on addresses, the answer to another miss may be changing them now. The
+		// next frame then installs the megaflow.
 		if t := xlate.Translate(pl.tables, key, env); len(t.Addresses) == 0 && !t.Question.Valid() {
 			m := new(megaflows.Megaflow)
 			pl.setMegaflow(m, key, &t, now)

@@ -11,8 +11,8 @@ import (
 	"weft/openflow/xlate"
 )
 
-// LimitRows emits the limit rows of the pipeline: use and limit of each of its shared resources. It
-// is a limits.Source.
+// LimitRows reports the use and limit of each shared resource of the pipeline. It is a
+// limits.Source.
 func (pl *Pipeline) LimitRows(emit func(limits.Row)) {
 	pl.megaflows.LimitRows(emit)
 	pl.tableLimitRows(emit)
@@ -26,7 +26,7 @@ func (pl *Pipeline) LimitRows(emit func(limits.Row)) {
 	emit(limits.Row{Name: "controller_notes", Unit: "entries", Holder: limits.All(), Used: uint64(notes), Limit: xlate.MaxNotes, Evicted: evicted})
 }
 
-// tableLimitRows emits the limit rows of the OpenFlow tables. A change that exceeds a limit is
+// tableLimitRows reports the use and limits of the OpenFlow tables. A change that exceeds a limit is
 // refused as a whole.
 func (pl *Pipeline) tableLimitRows(emit func(limits.Row)) {
 	pl.mu.RLock()
@@ -56,9 +56,9 @@ func (pl *Pipeline) tableLimitRows(emit func(limits.Row)) {
 	emit(limits.Row{Name: "recirculation_ids", Unit: "entries", Holder: limits.All(), Used: uint64(used), Limit: xlate.MaxFrozen, Refused: refused})
 }
 
-// addressLimitRows emits a row for each port with learned addresses, a total, and the number
-// of declared addresses. A row's refusals count addresses of a port that learned too
-// fast, or that used another port's address.
+// addressLimitRows reports the number of learned MAC addresses, for each port and in total, and the
+// number of addresses from the service weft-central. The refusals of a port count the addresses that
+// it learned too fast, and the addresses of another port that it used.
 func (pl *Pipeline) addressLimitRows(emit func(limits.Row)) {
 	var learned, moves uint64
 	for _, s := range pl.macs.Shares() {
@@ -80,7 +80,7 @@ func (pl *Pipeline) addressLimitRows(emit func(limits.Row)) {
 		Limit: fdb.MaxNetAddresses, Refused: pl.macs.RefusedNetAddresses()})
 }
 
-// limitRows emits the limit row of the flows that wait to be learned.
+// limitRows reports the use of the queue of flows that wait to be learned.
 func (l *learner) limitRows(emit func(limits.Row)) {
 	emit(limits.Row{Name: "lessons", Unit: "entries", Holder: limits.All(), Used: uint64(len(l.lessons)),
 		Limit: learnQueue, Refused: l.refused.Load()})

@@ -19,9 +19,9 @@ import (
 	"weft/packet"
 )
 
-// answer installs megaflows for the misses of one worker, and resumes their frames. If a limit of the
-// caches refuses a megaflow, the worker executes the actions for this frame only. learned is true if the
-// tables already have the flows that the frames' learn actions add.
+// answer looks up the misses of one worker in the tables, installs megaflows, and lets the worker
+// forward the frames. If a limit refuses a megaflow, the worker executes the actions for this frame
+// only. learned is true if the tables already have the flows of the frames' learn actions.
 func (pl *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upcall, learned bool) {
 	if len(misses) == 0 {
 		return
@@ -32,13 +32,13 @@ func (pl *Pipeline) answer(w *workers.Workers, worker int, misses []datapath.Upc
 	a.end()
 }
 
-// answerTime limits the time in which one batch of misses is translated. The batch holds Pipeline.mu,
-// for which a change of the configuration waits.
+// answerTime limits the time for one batch of misses. Pipeline.mu is held for this time, and a
+// change of the configuration waits for it.
 const answerTime = time.Millisecond
 
-// answerFirst is like answer, but starts no further translation after the duration within. It answers
-// at least one miss, in order. For each answered miss it appends the time of the translation in
-// nanoseconds to costs, and returns costs.
+// answerFirst is like answer, but begins no further look-up after the time "within" has passed. It
+// answers the misses in order, and at least one. For each answered miss it appends the time of its
+// look-up in nanoseconds to costs, and returns costs.
 func (pl *Pipeline) answerFirst(w *workers.Workers, worker int, misses []datapath.Upcall, costs []uint64, within time.Duration) []uint64 {
 	if len(misses) == 0 {
 		return costs
@@ -52,9 +52,9 @@ func (pl *Pipeline) answerFirst(w *workers.Workers, worker int, misses []datapat
 	return costs
 }
 
-// answerAll translates all misses, or as many as the time limit allows, before it installs the
-// megaflows. So it takes the locks of the index and of the command rings once, and the worker looks
-// all resumed frames up in one batch.
+// answerAll looks up all misses, or as many as the time limit allows. Only then it installs the
+// megaflows. So it takes the locks once for all, and the worker looks up all waiting frames in one
+// batch.
 func (a *answers) answerAll(misses []datapath.Upcall) {
 	pl := a.d
 	pl.mu.RLock()
@@ -111,7 +111,8 @@ type answers struct {
 	executed   []executedFrame
 	since      []uint64 // times at which the worker held the answered frames: CLOCK_MONOTONIC in nanoseconds
 
-	// One element for each translated miss. The arrays of the translations are reused.
+	// The following slices have one element for each miss that was looked up. The arrays in
+	// translations are reused.
 	translations []xlate.Translation
 	candidates   []megaflows.Candidate
 	refs         []uint32              // references of the held frames
@@ -158,8 +159,9 @@ func executedOf(m *megaflows.Megaflow, bytes uint64) executedFrame {
 	return f
 }
 
-// translate translates a miss and makes it a candidate for a megaflow. A frame that waits for an
-// address or for the flows of its learn actions makes no candidate, nor does a request that this host
+// translate looks up a missed frame in the OpenFlow tables, and adds the result to the candidates
+// for megaflows. There are three frames for which it adds none: one that waits for the location of
+// an address, one that waits for the flows of its learn actions, and a request that this host
 // answers itself.
 func (a *answers) translate(up *datapath.Upcall) {
 	d, held, n := a.d, underlay.HeldFrame{Worker: a.worker, Ref: up.Arg}, len(a.candidates)
@@ -194,8 +196,8 @@ func (a *answers) translate(up *datapath.Upcall) {
 	a.addresses = append(a.addresses, t.Addresses...)
 }
 
-// megaflow returns a Megaflow for setMegaflow to fill. It reuses one that the index did not add in an earlier
-// call of the function answer (see spares), or allocates a new one.
+// megaflow returns a Megaflow for setMegaflow to fill in. It reuses one that an earlier call of
+// answer did not install (see the field spares), or allocates a new one.
 func (a *answers) megaflow() *megaflows.Megaflow {
 	if n := len(a.spares); n > 0 {
 		m := a.spares[n-1]
@@ -205,8 +207,8 @@ func (a *answers) megaflow() *megaflows.Megaflow {
 	return new(megaflows.Megaflow)
 }
 
-// resume queues the commands that end the wait of the held frames, in the order of their
-// misses. It reports whether a megaflow was installed.
+// resume sends the commands that make the worker look up or forward the waiting frames, in the order
+// of their misses. It reports whether a megaflow was installed.
 func (a *answers) resume(b *workers.Batch) (installed bool) {
 	var room [workers.CommandRoom]byte
 	for i := range a.candidates {
@@ -222,9 +224,9 @@ func (a *answers) resume(b *workers.Batch) (installed bool) {
 	return installed
 }
 
-// ask makes a frame wait until weft-central has told the address that its translation
-// needs, or drops the frame. It returns false if the frame is forwarded without the
-// address.
+// ask makes a frame wait until weft-central, the service that configures the networks of many hosts,
+// has told where an address is. If too many frames of the port wait already, ask drops the frame. It
+// returns false if the frame may be forwarded without the address.
 func (a *answers) ask(held underlay.HeldFrame, up *datapath.Upcall, t *xlate.Translation) bool {
 	f := questionFrame{Workers: a.w, Held: held, Miss: *up, Port: megaflows.OwnerOf(&up.Key), Must: t.MustAsk}
 	if !a.d.questions.Hold(t.Question, &f) {
@@ -236,7 +238,7 @@ func (a *answers) ask(held underlay.HeldFrame, up *datapath.Upcall, t *xlate.Tra
 	return true
 }
 
-// questioned implements answerer for the pipeline d.
+// questioned is the Pipeline as an answerer.
 type questioned struct{ d *Pipeline }
 
 func (q questioned) Knows(question fdb.Question) bool { return q.d.macs.Knows(question) }
@@ -255,8 +257,9 @@ func (q questioned) Resume(f *questionFrame, absent bool) {
 	a.end()
 }
 
-// creditExecuted adds frames that were executed without a megaflow to the counters of their rules,
-// groups and patch ports. It refreshes the flows that they learn, and applies fin_timeout.
+// creditExecuted adds frames that were forwarded without a megaflow to the counters of their rules,
+// groups and patch ports. It restarts the timeouts of the flows that they learn, and applies
+// fin_timeout.
 func (pl *Pipeline) creditExecuted(frames []executedFrame, now uint64) {
 	if len(frames) == 0 {
 		return

@@ -10,18 +10,18 @@ import (
 	"weft/internal/shm"
 )
 
-// missQueue answers the misses of one worker. The senders take turns by time: the next miss
-// is of the sender whose misses have taken the least time to answer. A sender is a port or,
-// behind a tunnel, a VNI. If every frame of one sender misses, and each takes long to
-// translate, a miss of another sender waits for one of them.
+// missQueue selects the next miss of one worker to answer. It is the next miss of the sender whose
+// misses have taken the least time so far. A sender is a port or, behind a tunnel, a VNI. If every
+// frame of one sender misses, and each look-up takes long, a miss of another sender waits for one of
+// them.
 //
-// The turns are those of start-time fair queueing (Goyal, Vin and Cheng, 1996): a sender saves up no
-// time while it has no misses. Its account, the time that its misses have taken, then begins at least
-// at the account of the present turn.
+// The order is that of start-time fair queueing (Goyal, Vin and Cheng, 1996). Each sender has an
+// account: the time that its misses have taken. A sender saves up no time while it has no misses.
+// When it has one again, its account is at least that of the sender whose miss was answered last.
 //
-// A miss stays in the ring until all earlier misses are answered. The ring marks
-// answered misses for the next control process. The quota of held frames limits the
-// misses of a sender (datapath's DropHeldShare).
+// A miss stays in the ring until all earlier misses are answered. The ring marks answered misses, so
+// that the next control process skips them. The workers limit the number of misses of each sender
+// (datapath's DropHeldShare).
 type missQueue struct {
 	ring     *shm.Consumer
 	received fifo[takenUpcall] // in the ring's order
@@ -41,14 +41,14 @@ type poppedMiss struct {
 	charged uint64 // time that pop has charged
 }
 
-// takenUpcall is a message from the ring. msg is nil after the message is answered. behind marks the
-// end of the message in the ring.
+// takenUpcall is a message from the ring. msg is nil if the message is answered. "behind" is the
+// position in the ring after the message.
 type takenUpcall struct {
 	msg    []byte
 	behind shm.Mark
 }
 
-// senderMisses has the message numbers of one sender's misses, in ring order.
+// senderMisses has the misses of one sender, as message numbers in ring order.
 type senderMisses struct {
 	fifo[uint64]
 	account uint64 // time that the sender's misses have taken, in nanoseconds
@@ -57,8 +57,9 @@ type senderMisses struct {
 	entry   uint64 // value of missQueue.pushes when the sender entered turns
 }
 
-// turns is a heap of senders (container/heap). The sender with the smallest account is first. Among
-// equal accounts, the sender that entered the heap first is first.
+// turns is a heap of senders (container/heap). The sender with the smallest account, the least time
+// of its misses so far, is first. Among equal accounts, the sender that entered the heap first is
+// first.
 type turns []*senderMisses
 
 func (t turns) Len() int { return len(t) }
@@ -84,8 +85,8 @@ func (t *turns) Pop() any {
 	return p
 }
 
-// maxIdleSenders is the number of known senders at which a further one makes the queue forget senders
-// without misses.
+// maxIdleSenders is the number of senders from which on the queue forgets senders without misses
+// when a new sender appears.
 const maxIdleSenders = 1024
 
 func newMissQueue(ring *shm.Consumer) *missQueue {
@@ -131,9 +132,9 @@ func (q *missQueue) enter(p *senderMisses) {
 	heap.Push(&q.turns, p)
 }
 
-// pop appends up to n queued misses to missList, in turn. It charges each miss to its sender's
-// account with the usual time of the sender's misses. The method answered later corrects this to the
-// real time.
+// pop appends up to n queued misses to missList, in the order of the senders' accounts. It adds the
+// average time of a miss of the sender to the sender's account. The method answered later replaces
+// it by the real time.
 func (q *missQueue) pop(missList []datapath.Upcall, n int) []datapath.Upcall {
 	for len(missList) < n && len(q.turns) > 0 {
 		p := heap.Pop(&q.turns).(*senderMisses)
@@ -149,8 +150,8 @@ func (q *missQueue) pop(missList []datapath.Upcall, n int) []datapath.Upcall {
 	return missList
 }
 
-// answered ends as many of the misses that the last pop returned as costs has elements, in order. An
-// element is the time in nanoseconds that the miss took. The other misses go back to the queue.
+// answered ends the first misses of those that the last pop returned. "costs" has an element for
+// each of them: the time in nanoseconds that it took. The other misses go back to the queue.
 func (q *missQueue) answered(costs []uint64) {
 	for i := len(q.batch) - 1; i >= len(costs); i-- {
 		b := &q.batch[i]

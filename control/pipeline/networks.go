@@ -17,32 +17,33 @@ import (
 	"weft/port"
 )
 
-// This file has the networks of weft-central: settings, addresses, and the flows of
-// their ports. The agent saves them, not the pipeline.
+// This file has what weft-central, the service that configures the networks of many hosts,
+// configures on this host: addresses, and a flow for each of its ports. The agent of weft-central
+// saves the configuration, not the pipeline.
 
-// Addresses returns the table of learned and declared addresses. After a change of the
-// table, the caller calls RevalidateAddresses or PortsChanged, which update the
-// megaflows.
+// Addresses returns the table of MAC and IP addresses, both those that the switch has learned and
+// those from the service weft-central. After a change of the table, the caller calls
+// RevalidateAddresses or PortsChanged, which update the megaflows.
 func (pl *Pipeline) Addresses() *fdb.Table { return pl.macs }
 
-// declaredPorts has the ports of the present View that weft-central has declared.
+// declaredPorts has the ports that are in a network of the service weft-central.
 type declaredPorts struct {
 	numbers []declaredNumbers          // ports with a flow in openflow.CentralTable, sorted
 	seen    [port.MaxPorts]atomic.Bool // declared ports that have sent a frame
 	events  Declared                   // nil: nobody receives events
 }
 
-// declaredNumbers has the numbers of a port: in the data path in the upper 32 bits, and in
-// flows in the lower ones. They differ if ofport_request is too large for the data path.
+// declaredNumbers has the two numbers of a port: the datapath number in the upper 32 bits, and the
+// number in flows in the lower 32 bits. They differ if ofport_request is too large for the datapath.
 type declaredNumbers uint64
 
 func (n declaredNumbers) datapath() uint32 { return uint32(n >> 32) }
 
 func (n declaredNumbers) inFlows() uint32 { return uint32(n) }
 
-// update makes declaredPorts match the ports of view v. It returns the changes of
-// CentralTable and the removed ports, by their numbers in the data path. The caller holds
-// Pipeline.mu for writing.
+// update replaces the list of ports by those of v that are in a network of the service weft-central.
+// It returns the changes of flows in the table openflow.CentralTable, and the datapath numbers of
+// the ports that are no longer in the list. The caller holds Pipeline.mu for writing.
 func (p *declaredPorts) update(v *View) (mods []openflow.FlowMod, removed []uint32) {
 	var now []declaredNumbers
 	for i := range v.infos {
@@ -67,8 +68,7 @@ func (p *declaredPorts) update(v *View) (mods []openflow.FlowMod, removed []uint
 	return mods, removed
 }
 
-// noteSeen reports the first frame of a declared port to the receiver of events, and
-// ignores later frames.
+// noteSeen tells the agent of the service weft-central when a port sends its first frame.
 func (p *declaredPorts) noteSeen(v *View, port uint32) {
 	info, ok := v.byDatapath[port]
 	if !ok || !info.Central || info.Kind != xlate.PortNormal || p.events == nil {
@@ -79,9 +79,8 @@ func (p *declaredPorts) noteSeen(v *View, port uint32) {
 	}
 }
 
-// setCentralFlows adds and deletes flows of openflow.CentralTable, so that each
-// declared port has one. Pipeline.mu is locked for
-// writing.
+// setCentralFlows adds and deletes flows of openflow.CentralTable, so that the table has one flow
+// for each port in a network of the service weft-central. The caller holds Pipeline.mu for writing.
 func (pl *Pipeline) setCentralFlows(_ *change.Tx, v *View) ofproto.Changes {
 	mods, removed := pl.declared.update(v)
 	if len(mods) == 0 {
@@ -101,19 +100,21 @@ func (pl *Pipeline) setCentralFlows(_ *change.Tx, v *View) ofproto.Changes {
 	return changes
 }
 
-// Declared receives the events of declared ports. Its methods return without waiting.
+// Declared is the agent of the service weft-central, which gets events about its ports. The methods
+// return without waiting.
 type Declared interface {
-	// Seen reports the first frame of a port after its declaration or attachment.
+	// Seen reports the first frame of a port since the port was attached or assigned to a network.
 	Seen(port string)
-	// Ask requests the location of an IP address, or of a MAC address if ip is invalid.
-	// It returns false if no answer will come.
+	// Ask asks the service weft-central where an IP address is, or where a MAC address is if ip is
+	// invalid. It returns false if no answer will come.
 	Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool
 }
 
-// AnswerQuestions ends the wait of held frames for answers of weft-central. It resumes frames to
-// addresses that the switch knows now. It treats frames to the absent addresses, which nobody has,
+// AnswerQuestions forwards the stored frames that wait for the location of an address, if the switch
+// knows the address now. "absent" has the addresses that no host has. Frames to them are treated
 // like frames to unknown addresses.
 func (pl *Pipeline) AnswerQuestions(absent []fdb.Question) { pl.questions.Answer(absent) }
 
-// ForgetSeen makes the next frame of the port count as its first frame.
+// ForgetSeen makes the next frame of the port count as the first one, about which the service
+// weft-central gets an event.
 func (pl *Pipeline) ForgetSeen(port uint32) { pl.declared.seen[port].Store(false) }

@@ -12,11 +12,13 @@ import (
 	"weft/tunnel"
 )
 
-// offloads decides which megaflows run in the kernel (package offload). The input of such a megaflow is
-// a port with a table. The kernel's programs can execute its actions (offload.Plan). Its output is another
-// port of a device, or a tunnel over an uplink's device. The table of an uplink has the megaflows
-// whose input is a tunnel. The lock mu is taken after Pipeline.mu and the locks of control/megaflows
-// and the underlay.
+// offloads decides which megaflows also run in the kernel, as BPF programs (package offload). A
+// megaflow may run there if its frames arrive at a port whose network device has BPF programs, and
+// if the programs can execute its actions (offload.Plan). The frames leave through the device of
+// another port, or into a tunnel over the device of an uplink. The programs of an uplink's device
+// handle the frames that arrive from tunnels.
+//
+// The lock mu is taken after Pipeline.mu and the locks of control/megaflows and the underlay.
 type offloads struct {
 	mu        sync.Mutex
 	devices   map[uint32]OffloadDevice      // by port number
@@ -26,18 +28,18 @@ type offloads struct {
 	pauses    int                           // number of captures and traces, which see no frames of the kernel
 }
 
-// OffloadDevice is the device of a port, to which megaflows in the kernel may send. Table has the
-// megaflows whose input is the port or, for an uplink, a tunnel; nil: these megaflows stay with the
-// workers.
+// OffloadDevice is the network device of a port, through which megaflows in the kernel may send
+// frames. Table has the megaflows in the kernel whose frames arrive at the device. For an uplink, it
+// has those from tunnels. If Table is nil, the workers handle all frames from the device.
 type OffloadDevice struct {
 	offload.Output
 	Table  *offload.Table
 	Uplink bool // only tunnels go to the device
 }
 
-// SetOffloadDevice sets the device of a port and begins to run megaflows from and to it in the
-// kernel. If d is nil, no flow uses the device any more when it returns. The caller holds the
-// configuration lock, so that no megaflow is removed meanwhile.
+// SetOffloadDevice sets the network device of a port. Megaflows from and to the device then run in
+// the kernel. If d is nil, no megaflow in the kernel uses the device any more when SetOffloadDevice
+// returns. The caller holds the configuration lock, so no megaflow is removed meanwhile.
 func (pl *Pipeline) SetOffloadDevice(number uint32, d *OffloadDevice) {
 	o := &pl.offloads
 	known, concerned := o.knows(number, d)
@@ -84,9 +86,10 @@ func (pl *Pipeline) SetOffloadDevice(number uint32, d *OffloadDevice) {
 	}
 }
 
-// knows compares d with the stored device of a port. isKnown is true if they are equal, or if d is nil and
-// no device is stored. concerned is true if the change can affect megaflows in the kernel. A device that is
-// an uplink without a table does not affect them, because only tunnel templates refer to it.
+// knows compares d with the stored device of a port. isKnown is true if they are equal, or if d is
+// nil and no device is stored. concerned is true if the change can affect megaflows in the kernel.
+// The device of an uplink without a Table has no such megaflows. Only the headers of tunnels refer
+// to it.
 func (o *offloads) knows(number uint32, d *OffloadDevice) (isKnown, concerned bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -97,8 +100,9 @@ func (o *offloads) knows(number uint32, d *OffloadDevice) (isKnown, concerned bo
 	return has && former == *d, !d.Uplink || d.Table != nil || former.Table != nil
 }
 
-// SetOffloadTunnels replaces all tunnels. rows has their Terminations by index. Megaflows whose input is a
-// new tunnel begin to run in the kernel. The caller holds the configuration lock.
+// SetOffloadTunnels replaces the list of tunnels. "rows" has the local end of each tunnel, by index.
+// Megaflows whose frames arrive from a new tunnel begin to run in the kernel. The caller holds the
+// configuration lock.
 func (pl *Pipeline) SetOffloadTunnels(rows map[uint32]tunnel.Termination) {
 	o := &pl.offloads
 	pl.mu.RLock()
@@ -122,7 +126,8 @@ func (pl *Pipeline) SetOffloadTunnels(rows map[uint32]tunnel.Termination) {
 	}
 }
 
-// hasUplinks reports whether some uplink has a table, which has the megaflows whose input is a tunnel.
+// hasUplinks reports whether megaflows from tunnels can run in the kernel: whether the device of an
+// uplink has a Table.
 func (o *offloads) hasUplinks() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -140,8 +145,8 @@ func (o *offloads) isTunnel(number uint32) bool {
 	return is
 }
 
-// tables yields the tables that may have megaflows with the input port "from", each with its device's port
-// number. If "from" is 0, the megaflows match any input port.
+// tables yields the Tables that may have megaflows from the port "from", each with the port number
+// of its device. If "from" is 0, it yields those for megaflows that match frames of any port.
 func (o *offloads) tables(from uint32) iter.Seq2[uint32, *offload.Table] {
 	return func(yield func(uint32, *offload.Table) bool) {
 		for number, d := range o.devices {
@@ -152,7 +157,8 @@ func (o *offloads) tables(from uint32) iter.Seq2[uint32, *offload.Table] {
 	}
 }
 
-// setTemplate stores a new state of a tunnel template. The underlay calls it under its own lock.
+// setTemplate stores the present outer headers of a tunnel remote (its template). The underlay calls
+// it under its own lock.
 func (o *offloads) setTemplate(index uint32, t tunnel.Template) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -167,7 +173,7 @@ func (o *offloads) setTemplate(index uint32, t tunnel.Template) {
 	o.setOuter(index)
 }
 
-// setOuters sets the outer headers of all tunnels over an uplink in all tables.
+// setOuters passes the outer headers of all tunnel remotes behind an uplink to the kernel.
 func (o *offloads) setOuters(uplink uint32) {
 	for index, t := range o.templates {
 		if t.Port == uplink {
@@ -176,7 +182,8 @@ func (o *offloads) setOuters(uplink uint32) {
 	}
 }
 
-// setOuter sets the outer headers of a template in all tables.
+// setOuter passes the outer headers of a tunnel remote to the kernel, for each device with megaflows
+// in the kernel.
 func (o *offloads) setOuter(index uint32) {
 	outer := o.outer(index)
 	for _, d := range o.devices {
@@ -186,7 +193,7 @@ func (o *offloads) setOuter(index uint32) {
 	}
 }
 
-// outer returns the outer headers of a template. It returns nil if the kernel cannot write them.
+// outer returns the outer headers of a tunnel remote, or nil if the BPF programs cannot write them.
 func (o *offloads) outer(index uint32) *offload.Outer {
 	t := o.templates[index]
 	d, has := o.devices[t.Port]
@@ -216,8 +223,8 @@ func (o *offloads) pause(change int) {
 	}
 }
 
-// Offloaded returns the numbers of megaflows and of connections of a port that run in the kernel. A
-// connection counts once for each direction.
+// Offloaded returns how many megaflows and connections from a port run in the kernel. A connection
+// counts once for each direction.
 func (pl *Pipeline) Offloaded(number uint32) (flows, connections int) {
 	o := &pl.offloads
 	o.mu.Lock()
@@ -228,8 +235,8 @@ func (pl *Pipeline) Offloaded(number uint32) (flows, connections int) {
 	return 0, 0
 }
 
-// InKernel reports whether megaflow m runs in the kernel. If it does not, but its input port has a
-// table, reason says why.
+// InKernel reports whether megaflow m runs in the kernel. If it does not, although its port has a
+// device with BPF programs, reason says why.
 func (pl *Pipeline) InKernel(m *megaflows.Megaflow) (runs bool, reason string) {
 	o := &pl.offloads
 	o.mu.Lock()
@@ -272,8 +279,9 @@ func inPort(m *megaflows.Megaflow) uint32 {
 	return key.InPort()
 }
 
-// outputOf returns the port to which the kernel's programs would send the frames of megaflow m. It returns 0
-// if the programs cannot execute the actions of m (see offload.Plan), or if the output is a tunnel.
+// outputOf returns the port to which the BPF programs would send the frames of megaflow m. It
+// returns 0 if they cannot execute the actions of m (see offload.Plan), or if the frames go into a
+// tunnel.
 func outputOf(m *megaflows.Megaflow) uint32 {
 	_, to, known := offload.Plan(m.Actions)
 	if !known {
@@ -309,7 +317,7 @@ func (o *offloads) install(m *megaflows.Megaflow) {
 	}
 }
 
-// remove makes the frames of megaflow m go to the workers. When it returns, the kernel's programs no
+// remove makes the frames of megaflow m go to the workers. When it returns, the BPF programs no
 // longer find the megaflow.
 func (o *offloads) remove(m *megaflows.Megaflow) {
 	for _, t := range o.tables(inPort(m)) {
@@ -317,8 +325,8 @@ func (o *offloads) remove(m *megaflows.Megaflow) {
 	}
 }
 
-// offload makes megaflow m, which the workers have, also run in the kernel if the kernel can execute
-// it.
+// offload makes megaflow m run in the kernel too, if the BPF programs can execute it. The workers
+// have the megaflow already.
 func (pl *Pipeline) offload(m *megaflows.Megaflow) {
 	o := &pl.offloads
 	o.mu.Lock()
@@ -328,8 +336,8 @@ func (pl *Pipeline) offload(m *megaflows.Megaflow) {
 	}
 }
 
-// reclaim removes megaflow m from the kernel, so that its frames go to the workers. The caller removes m from
-// the workers later, because a worker takes the kernel's last counts when it removes a megaflow.
+// reclaim removes megaflow m from the kernel, so that its frames go to the workers. The caller
+// removes m from the workers afterwards, because a worker then reads the kernel's last counts.
 func (pl *Pipeline) reclaim(m *megaflows.Megaflow) {
 	o := &pl.offloads
 	o.mu.Lock()
@@ -339,8 +347,9 @@ func (pl *Pipeline) reclaim(m *megaflows.Megaflow) {
 	}
 }
 
-// discard sets the kernel's counts of a megaflow to 0, after all workers have removed it. Counts remain if
-// the engine died before a worker took them. The next megaflow in the slot must not get them.
+// discard sets the kernel's counts of a megaflow to 0, after all workers have removed the megaflow.
+// If the engine died, no worker has read these counts. The next megaflow with the same index must
+// not get them.
 func (pl *Pipeline) discard(m *megaflows.Megaflow) {
 	o := &pl.offloads
 	o.mu.Lock()

@@ -17,10 +17,9 @@ import (
 	"weft/packet"
 )
 
-// Send executes the actions of a packet-out on its frame. It first adds the flows of the
-// learn actions among them. It returns the translation of the actions after a worker has
-// executed them. If it returns an error, nothing has changed. Send takes the configuration
-// lock.
+// Send executes the actions of a packet-out on its frame. If there are learn actions among them, it
+// adds their flows first. It returns the result after a worker has executed the actions. If it
+// returns an error, nothing has changed. Send takes the configuration lock.
 func (b *Bridge) Send(out *openflow.PacketOut) (xlate.Translation, error) {
 	if err := fillFlow(out); err != nil {
 		return xlate.Translation{}, &openflow.CodedError{Code: openflow.ErrBadPacket, Text: err.Error()}
@@ -49,11 +48,12 @@ func fillFlow(out *openflow.PacketOut) error {
 	return nil
 }
 
-// inject executes the result of translate on a frame that arrives on inPort, a number of
-// the data path. inject holds Pipeline.mu while it calls translate.
+// inject calls "translate", which looks up a frame in the tables, and executes the resulting actions
+// on the frame. inPort is the datapath number of the port on which the frame is assumed to arrive.
+// inject holds Pipeline.mu during the call of "translate".
 func (b *Bridge) inject(frame []byte, inPort uint32, translate func(xlate.Env) (xlate.Translation, error)) (t xlate.Translation, err error) {
 	pl := b.pl
-	// No transaction replaces the workers meanwhile.
+	// No transaction can replace the workers meanwhile.
 	return change.Result(pl.configuration, func(tx *change.Tx) (t xlate.Translation, err error) {
 		if b.closed {
 			return t, errClosed
@@ -71,7 +71,7 @@ func (b *Bridge) inject(frame []byte, inPort uint32, translate func(xlate.Env) (
 	})
 }
 
-// checkLoop returns an error if the translation of a packet-out has reached a limit.
+// checkLoop returns an error if the actions of a packet-out exceed the limit for nested look-ups.
 func checkLoop(t *xlate.Translation) error {
 	if t.Drop == packet.DropLoop {
 		return usererr.Errorf("actions: the frame would pass more tables, or nest deeper, than the limits allow; expected actions without a loop")
@@ -79,11 +79,12 @@ func checkLoop(t *xlate.Translation) error {
 	return nil
 }
 
-// perform executes a translation on a frame that arrives on inPort, and returns after a
-// worker has executed it. If the frame adds flows, perform first settles the transaction.
+// perform makes a worker execute the actions in t on a frame, and returns when it has done so.
+// inPort is the datapath number of the port on which the frame is assumed to arrive. If the frame's
+// learn actions add flows, perform first adds them and updates the megaflows.
 func (pl *Pipeline) perform(tx *change.Tx, frame []byte, inPort uint32, t *xlate.Translation) error {
 	pl.mu.RLock()
-	// later changes of a bundle may have removed rules
+	// The list has no rules that a later change of the same bundle has removed.
 	t.Rules = slices.DeleteFunc(t.Rules, func(r *ofproto.Rule) bool { return r.Removed })
 	w, now, rows, teaches := pl.workers, clock.Monotonic(), pl.rules.Rows(t.Rules), pl.learner.teaches(t)
 	pl.mu.RUnlock()

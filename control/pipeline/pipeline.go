@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pipeline decides how frames are treated. It has the OpenFlow tables,
-// translates misses into megaflows, revalidates megaflows after changes, and adds the
-// counts of megaflows to their rules.
+// Package pipeline decides how frames are treated. It has the OpenFlow tables. It looks up missed
+// frames in them and installs the results in the workers as megaflows. It looks up megaflows again
+// after changes (revalidation), and adds the counts of megaflows to their rules.
 //
 //   - pipeline.go: the type Pipeline, the state that all bridges share
 //   - bridge.go: the type Bridge, the tables and ports of one bridge
 //   - upcalls.go: reads the upcalls of the workers
 //   - missqueue.go: decides which sender's miss is answered next
-//   - misses.go: translates a miss into a megaflow, or executes its frame once
-//   - questions.go: holds frames until weft-central tells an address
+//   - misses.go: looks up a miss and makes a megaflow, or executes the frame's actions once
+//   - questions.go: makes frames wait until weft-central tells where an address is
 //   - requests.go: answers requests of guests, such as DHCP, on this host
 //   - caches.go: installs megaflows in the workers, removes them and reads their counts
 //   - offload.go: decides which megaflows run in the kernel
 //   - changes.go: changes the tables, for control/tables and control/bridges
 //   - reading.go: reads the tables and statistics, for the same packages
 //   - commit.go: updates the megaflows at the end of a transaction
-//   - revalidate.go: translates megaflows again after a change
+//   - revalidate.go: looks up megaflows again after a change
 //   - sweep.go: updates statistics and applies timeouts, every second
 //   - learn.go: adds the flows of learn actions
 //   - rulebook.go: saves the tables to the disk
@@ -28,20 +28,20 @@
 //   - tell.go: reports changes of flows to monitors
 //   - answertimes.go: measures the time from a miss to its answer
 //   - limitrows.go: reports the use of each limited resource
-//   - view.go: the set of ports that translations use
-//   - networks.go: the ports, addresses and flows that weft-central has declared
+//   - view.go: the set of ports that look-ups read
+//   - networks.go: the ports, addresses and flows of weft-central, which configures many hosts
 //   - handover.go: starts the pipeline, and replaces its engine
 //   - recover.go: takes over the megaflows of an earlier control process
 //
 // Pipeline.mu guards the tables, the View and the statistics. A goroutine that answers a
-// miss holds it for reading from the translation to the installation of the megaflow, so
+// miss holds it for reading from the look-up to the installation of the megaflow, so
 // that the tables do not change between the two. A goroutine that holds Pipeline.mu waits
 // only for space in a command ring and, to set a tap, for the workers. questions.mu and
 // the locks of control/megaflows, openflow/fdb, the underlay and the command rings are
 // taken after Pipeline.mu.
 //
-// A change of the tables also holds the configuration lock, which all of control shares
-// and which is taken before Pipeline.mu. Such a change may wait for the disk and for
+// A change of the tables also holds the configuration lock, which all packages of the control
+// process share and which is taken before Pipeline.mu. Such a change may wait for the disk and for
 // the workers. The code for ports and for the replacement of engines also holds the
 // configuration lock when it calls this package.
 package pipeline
@@ -78,15 +78,15 @@ type Setup struct {
 	Log           *slog.Logger
 }
 
-// Pipeline has the bridges with their tables, and the resulting megaflows. The package comment describes
-// its locks.
+// Pipeline has the OpenFlow tables of all bridges, and the megaflows, which cache the results of
+// look-ups in them. The package comment describes its locks.
 type Pipeline struct {
 	configuration *change.Configuration
 	log           *slog.Logger
 	monitors      Monitors
 	sizes         flowtable.Sizes
-	// watches is called in transactions after which groups or bundle actions may watch other ports,
-	// see OnWatches; nil: nobody follows the liveness of ports
+	// watches is called in each transaction that may change which ports the groups or bundle actions
+	// watch, see OnWatches. If it is nil, nobody checks the liveness of ports.
 	watches func(tx *change.Tx)
 	seal    sealKey // authenticates continuations, see resume.go
 
@@ -94,7 +94,7 @@ type Pipeline struct {
 	*Bridge           // the first bridge
 	bridges []*Bridge // by number; nil: no bridge; a change replaces the slice
 	view    *View     // ports of all bridges
-	// vlanLimit is the number of VLAN tags that flows see, see xlate.VLANLimiter
+	// vlanLimit is the number of VLAN tags that flows see, see xlate.VLANLimiter.
 	vlanLimit int
 	workers   *workers.Workers // nil before the first engine
 	counters  *counters.Region
@@ -111,8 +111,8 @@ type Pipeline struct {
 	declared  declaredPorts
 	questions *questions
 	leases    *lease.Table
-	// portMeters has the token buckets of ports by slot, portMetersBegun the time of their
-	// last change. The configuration lock guards both.
+	// portMeters has the token buckets of ports, by index in the workers' arrays of buckets.
+	// portMetersBegun has the time of the last change of each. The configuration lock guards both.
 	portMeters      map[uint32]datapath.Meter
 	portMetersBegun map[uint32]uint64
 	portWeights     map[uint32]uint32 // weights above 1 by port; guarded by the configuration lock
@@ -123,7 +123,7 @@ type Pipeline struct {
 	refusals        atomic.Uint64 // number of misses executed without a megaflow
 	untranslated    atomic.Uint64 // number of megaflows removed because their translation takes long
 	unused          atomic.Uint64 // number of megaflows removed by revalidations because they got no frame
-	// answerTimes counts answered misses by their time.
+	// answerTimes is a histogram of the time from a miss to its answer.
 	answerTimes answerTimes
 	returning   atomic.Bool // a call of returnMemory is due
 }
@@ -154,12 +154,12 @@ func New(s Setup) *Pipeline {
 	return pl
 }
 
-// OnWatches makes the pipeline call watches in each transaction after which groups or bundle actions
-// may watch other ports. The ports call it when they are made. If the liveness of ports has changed,
-// watches makes a new View and calls LivenessChanged.
+// OnWatches sets the function "watches". The pipeline calls it in each transaction that may change
+// which ports the groups or bundle actions watch. Package ports sets it at its start. If the
+// liveness of ports has changed, the function makes a new set of ports and calls LivenessChanged.
 func (pl *Pipeline) OnWatches(watches func(*change.Tx)) { pl.watches = watches }
 
-// watchAgain makes package ports follow the liveness of the ports that flows and groups watch now.
+// watchAgain makes package ports check the liveness of the ports that flows and groups watch now.
 func (pl *Pipeline) watchAgain(tx *change.Tx) {
 	if pl.watches != nil {
 		pl.watches(tx)
@@ -175,7 +175,7 @@ func (pl *Pipeline) Run(ctx context.Context) {
 	done.Wait()
 }
 
-// Counts has the pipeline's numbers for metrics.
+// Counts has numbers of flows and misses, for metrics.
 type Counts struct {
 	Flows, Megaflows, MACs int
 	TableFlows             map[uint8]int // number of flows by table, without empty tables
@@ -184,7 +184,7 @@ type Counts struct {
 	Answers                AnswerTimes   // times of answers to misses
 }
 
-// Counts returns the present numbers for metrics.
+// Counts returns the present numbers of flows and misses, for metrics.
 func (pl *Pipeline) Counts() Counts {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()

@@ -12,9 +12,10 @@ import (
 	"weft/openflow/xlate"
 )
 
-// SetPortMeters sets the token buckets of queues and of policing, by slot. It sends new and changed
-// buckets to the workers, which resets their counts. begins has the slots of new buckets: such a
-// bucket is new even if an earlier one had the same slot and rate.
+// SetPortMeters sets the token buckets for the queues and the policing of ports, by index in the
+// workers' arrays of buckets. It sends new and changed buckets to the workers, which resets the
+// buckets' counts. begins has the indices of new buckets. A bucket in it counts as new even if an
+// earlier bucket had the same index and rate.
 func (pl *Pipeline) SetPortMeters(_ *change.Tx, meters map[uint32]datapath.Meter, begins map[uint32]bool) {
 	now := clock.Monotonic()
 	begun := map[uint32]uint64{}
@@ -31,8 +32,8 @@ func (pl *Pipeline) SetPortMeters(_ *change.Tx, meters map[uint32]datapath.Meter
 	pl.portMeters, pl.portMetersBegun = meters, begun
 }
 
-// SetPortWeights sets the weights of ports by number; the others have weight 1. It sends changes to
-// the workers.
+// SetPortWeights sets the weights that decide the shares of ports in a worker's time, by port
+// number. The other ports have weight 1. It sends the changes to the workers.
 func (pl *Pipeline) SetPortWeights(_ *change.Tx, weights map[uint32]uint32) {
 	if pl.workers != nil {
 		for number := range pl.portWeights {
@@ -49,8 +50,8 @@ func (pl *Pipeline) SetPortWeights(_ *change.Tx, weights map[uint32]uint32) {
 	pl.portWeights = weights
 }
 
-// sendWeights sends the weights of all ports. The workers may have those of an earlier control
-// process.
+// sendWeights sends the weights of all ports to workers, which may have the weights from an earlier
+// control process.
 func (pl *Pipeline) sendWeights(w *workers.Workers) {
 	w.Broadcast(datapath.AppendWeight(nil, 0, 1))
 	for number, weight := range pl.portWeights {

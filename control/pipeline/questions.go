@@ -19,31 +19,30 @@ import (
 )
 
 const (
-	// maxPortQuestions limits the held frames of one port that wait for answers. No
-	// question is asked for further frames of the port.
+	// maxPortQuestions limits the stored frames of one port that wait for the location of an address.
+	// For further frames of the port, the switch does not ask the service weft-central.
 	maxPortQuestions = 64
 	// newQuestions is the part of maxPortQuestions that is reserved for frames to addresses for which
-	// no frame waits yet. Otherwise frames to one address without an answer could keep the port from
-	// asking for other addresses.
+	// no frame waits yet. Otherwise many frames to one address could keep the port from asking for
+	// other addresses.
 	newQuestions = 16
-	// questionTimeout is the time after which a frame stops waiting. It is below
-	// datapath.HeldTimeoutNS. A frame that is then dropped counts as
-	// packet.DropNoAddress.
+	// questionTimeout is the time after which a frame stops waiting. It is shorter than the time
+	// after which the worker drops the frame (datapath.HeldTimeoutNS). If the frame is then dropped,
+	// it counts as packet.DropNoAddress.
 	questionTimeout = time.Second
-	// questionTick is the interval at which waiting frames are checked against
-	// questionTimeout.
+	// questionTick is the time between two checks of the waiting frames against questionTimeout.
 	questionTick = 100 * time.Millisecond
 )
 
-// questions holds frames to addresses of declared networks that the switch does not know,
-// while the switch asks weft-central for them. If nobody has the address, a frame is
-// treated like a frame to an unknown address. If no answer comes, the network's setting
-// Asked decides: the frame is dropped if Asked is set, and treated like a frame to an
-// unknown address otherwise.
+// questions asks weft-central, the service that configures the networks of many hosts, where an
+// address is. Until the answer arrives, the workers store the frames to this address. If no host has
+// the address, such a frame is treated like any frame to an unknown address. If no answer arrives,
+// the frame is dropped if the network has the setting Asked, and treated like a frame to an unknown
+// address otherwise.
 //
-// questions.mu guards the waiting frames. It is taken after Pipeline.mu. The only
-// function called under questions.mu is answerer.Knows, which takes the lock of
-// openflow/fdb. The goroutines of Run hold no lock while they ask and resume.
+// questions.mu guards the waiting frames. It is taken after Pipeline.mu. Under questions.mu, only
+// answerer.Knows is called, which takes the lock of the address table. The goroutines of Run hold no
+// lock while they ask and forward frames.
 type questions struct {
 	answerer answerer
 
@@ -55,7 +54,8 @@ type questions struct {
 	began   chan struct{}  // a frame waits
 }
 
-// questionFrame is a frame that a worker holds until weft-central answers for its address.
+// questionFrame is a frame that a worker stores until the service weft-central has told where its
+// address is.
 type questionFrame struct {
 	Workers *workers.Workers
 	Held    underlay.HeldFrame
@@ -65,33 +65,35 @@ type questionFrame struct {
 	sinceNS uint64
 }
 
-// answerer is the pipeline. Knows is called under questions.mu and may take only locks that come
-// after it. The other methods are called without a lock, or under the configuration lock.
+// answerer is the Pipeline; tests replace it. Knows is called under questions.mu, so it may only
+// take locks that are taken after that lock. The other methods are called without a lock, or under
+// the configuration lock.
 type answerer interface {
-	// Knows reports whether the switch knows the address that q asks for.
+	// Knows reports whether the switch knows where the address in q is.
 	Knows(q fdb.Question) bool
 	PortName(number uint32) (string, bool)
-	// Ask asks weft-central for the address in q. It returns false if no answer will
+	// Ask asks the service weft-central where the address in q is. It returns false if no answer will
 	// come.
 	Ask(port string, q fdb.Question) bool
-	// Resume forwards a held frame whose address is known. If absent is true, nobody
-	// has the address, and the frame is treated like a frame to an unknown address.
+	// Resume looks up a waiting frame again and forwards it. If absent is true, no host has the
+	// address, and the frame is treated like any frame to an unknown address.
 	Resume(f *questionFrame, absent bool)
 }
 
-// portQuestions counts a port's waiting and dropped frames.
+// portQuestions counts the frames of a port that wait for the location of an address, and those that
+// were dropped instead.
 type portQuestions struct {
 	waiting int
 	dropped uint64
 }
 
-// makeQuestions returns questions without frames.
 func makeQuestions(a answerer) *questions {
 	return &questions{answerer: a, waiting: map[fdb.Question][]questionFrame{}, ports: map[uint32]*portQuestions{}, wake: make(chan struct{}, 1), began: make(chan struct{}, 1)}
 }
 
-// Hold makes a frame wait for the answer to q. It returns false if too many frames of the frame's
-// port wait already. If Must is set, this frame then counts as dropped, and the caller drops it.
+// Hold makes a frame wait for the answer to q. It returns false if too many frames of the port wait
+// already. If the frame's field Must is set, the frame then counts as dropped, and the caller drops
+// it.
 func (qs *questions) Hold(q fdb.Question, f *questionFrame) bool {
 	f.sinceNS = clock.Monotonic()
 	if qs.hold(q, f) {
@@ -138,7 +140,7 @@ func (qs *questions) refuse(port uint32) {
 	qs.ports[port].dropped++
 }
 
-// take removes the frames that wait for one of the questions that pick selects. If
+// take removes and returns the frames that wait for an address for which "pick" returns true. If
 // dropped is true, it counts the frames as dropped.
 func (qs *questions) take(dropped bool, pick func(q fdb.Question, oldest *questionFrame) bool) (frames []questionFrame) {
 	qs.mu.Lock()
@@ -172,7 +174,7 @@ func (qs *questions) next() (list []fdb.Question, ports []uint32) {
 	return list, ports
 }
 
-// LimitRows reports the use and the limit of waiting frames; it is a limits.Source.
+// LimitRows reports how many frames wait, and the limit. It is a limits.Source.
 func (qs *questions) LimitRows(emit func(limits.Row)) {
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
@@ -187,7 +189,8 @@ func (qs *questions) LimitRows(emit func(limits.Row)) {
 	emit(limits.Row{Name: "questions", Unit: "frames", Holder: limits.All(), Used: uint64(all.waiting), Refused: all.dropped})
 }
 
-// Run asks questions, and ends the wait of frames without an answer, until ctx ends.
+// Run asks the service weft-central for addresses, and ends the wait of frames without an answer,
+// until ctx ends.
 func (qs *questions) Run(ctx context.Context) {
 	var done sync.WaitGroup
 	done.Go(func() { qs.ask(ctx) })
@@ -195,8 +198,8 @@ func (qs *questions) Run(ctx context.Context) {
 	done.Wait()
 }
 
-// ask sends questions for addresses to weft-central's agent until ctx ends. It holds no
-// lock, because the agent may wait for the pipeline.
+// ask asks the agent of the service weft-central for the addresses that frames wait for, until ctx
+// ends. It holds no lock, because the agent may wait for the pipeline.
 func (qs *questions) ask(ctx context.Context) {
 	for {
 		select {
@@ -208,9 +211,9 @@ func (qs *questions) ask(ctx context.Context) {
 	}
 }
 
-// dropUnanswered ends the wait of frames after questionTimeout, until ctx ends. It
-// needs no timer while no frame waits. It runs in a goroutine of its own, because ask
-// may wait for weft-central.
+// dropUnanswered ends the wait of frames after questionTimeout, until ctx ends. It needs no timer
+// while no frame waits. It runs in a goroutine of its own, because ask may wait for the service
+// weft-central.
 func (qs *questions) dropUnanswered(ctx context.Context) {
 	for {
 		select {
@@ -240,8 +243,7 @@ func (qs *questions) askNext() {
 	}
 }
 
-// giveUp ends the wait of the frames that pick selects, because their questions get no
-// answer.
+// giveUp ends the wait of frames for which no answer will come. The function "pick" selects them.
 func (qs *questions) giveUp(pick func(q fdb.Question, oldest *questionFrame) bool) {
 	dropHeld(qs.take(true, func(q fdb.Question, oldest *questionFrame) bool {
 		return oldest.Must && pick(q, oldest)
@@ -256,9 +258,9 @@ func dropHeld(frames []questionFrame) {
 	}
 }
 
-// Answer resumes the frames whose address is now known, and the frames whose question
-// is in absent (nobody has the address). The caller has revalidated, and holds only the
-// configuration lock.
+// Answer forwards the frames whose address the switch knows now, and the frames whose address is in
+// "absent": no host has it. The caller has updated the megaflows, and holds only the configuration
+// lock.
 func (qs *questions) Answer(absent []fdb.Question) {
 	qs.resumeKnown()
 	qs.resume(qs.take(false, func(q fdb.Question, _ *questionFrame) bool { return slices.Contains(absent, q) }), true)

@@ -23,8 +23,8 @@ func (b *Bridge) Read(fn func(tables *ofproto.Tables)) {
 	fn(b.tables)
 }
 
-// Select returns the rules that filter selects, which stay until the transaction ends. Read and
-// InTurns read their statistics.
+// Select returns the rules that the filter selects. They stay in the tables until the transaction
+// ends. The caller uses Read or InTurns to read their statistics.
 func (b *Bridge) Select(_ *change.Tx, filter *openflow.FlowMod) []*ofproto.Rule {
 	return b.tables.Select(filter)
 }
@@ -33,9 +33,9 @@ func (b *Bridge) Select(_ *change.Tx, filter *openflow.FlowMod) []*ofproto.Rule 
 // moment.
 const readChunk = 256
 
-// InTurns calls f(0) to f(n-1) under Pipeline.mu, which it releases for a moment after
-// every readChunk items. The function f reads the statistics of one item. Rules, groups and
-// megaflows stay the same until the transaction ends.
+// InTurns calls f(0) to f(n-1) under Pipeline.mu. It releases the lock for a moment after every
+// readChunk items. The function f reads the statistics of one item. No rule, group or megaflow is
+// removed before the transaction ends.
 func (pl *Pipeline) InTurns(_ *change.Tx, n int, f func(i int)) {
 	for from := 0; from < n; from += readChunk {
 		pl.mu.RLock()
@@ -46,15 +46,14 @@ func (pl *Pipeline) InTurns(_ *change.Tx, n int, f func(i int)) {
 	}
 }
 
-// PullCounts updates the statistics of rules and groups from all workers. Afterwards they
-// include all frames that the workers counted before the call, and some of the later ones.
+// PullCounts reads the workers' counts and updates the statistics of rules and groups. Afterwards
+// they include all frames that the workers counted before the call, and perhaps later ones.
 func (pl *Pipeline) PullCounts(tx *change.Tx) { pl.pullInTurns(tx) }
 
 // Megaflows returns the megaflows in the workers' caches.
 func (pl *Pipeline) Megaflows() *megaflows.Index { return pl.megaflows }
 
-// GroupState is a group with its statistics. Flows is the number of flows that name the
-// group.
+// GroupState is a group with its statistics. Flows is the number of flows that refer to the group.
 type GroupState struct {
 	*openflow.Group
 	Stats ofproto.GroupStats
@@ -100,8 +99,8 @@ func (b *Bridge) Meters(_ *change.Tx, id uint32) []MeterState {
 		for i := range m.Bands {
 			for _, sh := range pl.workers.Shared() {
 				c := &sh.Meters[m.Bands[i].Slot]
-				// the first band counts all frames; later bands see only the frames
-				// that it did not drop
+				// The first band counts all frames. A later band gets only the frames that the earlier
+				// bands have not dropped.
 				if i == 0 {
 					s.Packets += atomic.LoadUint64(&c.Packets)
 					s.Bytes += atomic.LoadUint64(&c.Bytes)
@@ -115,8 +114,8 @@ func (b *Bridge) Meters(_ *change.Tx, id uint32) []MeterState {
 	return list
 }
 
-// ControllerNote returns the note whose number is id. A frame for the controller
-// carries this number.
+// ControllerNote returns what a frame for the controller needs besides its bytes, such as the
+// reason. The worker passes only the number id of this record with the frame.
 func (pl *Pipeline) ControllerNote(id uint32) (xlate.ControllerNote, bool) {
 	return pl.notes.Note(id)
 }

@@ -16,17 +16,16 @@ import (
 	"weft/openflow/xlate"
 )
 
-// recovery takes over the workers' caches after a restart of control. Its methods run
-// before any other goroutine uses the pipeline.
+// recovery takes over the megaflows of running workers when a new control process starts. No other
+// goroutine uses the pipeline yet.
 type recovery struct {
 	*Pipeline
 	byRow map[uint32]*ofproto.Rule
 }
 
-// recoverMegaflows takes over the workers' caches after a restart of control. It keeps
-// the megaflows that are still correct. It adds the counts since the last credit (the
-// last transfer of counts to the rules) to the statistics. No other goroutine uses the
-// pipeline.
+// recoverMegaflows takes over the megaflows of running workers when a new control process starts. It
+// keeps the megaflows that are still correct. It adds the frames that the workers have counted since
+// the earlier control process read the counts. No other goroutine uses the pipeline yet.
 func (pl *Pipeline) recoverMegaflows(*change.Tx) {
 	r := recovery{pl, pl.rules.ByRow()}
 	used := min(pl.counters.UsedSlots(), uint32(pl.sizes.Megaflows))
@@ -41,8 +40,8 @@ func (pl *Pipeline) recoverMegaflows(*change.Tx) {
 			stale = append(stale, slot)
 		}
 	}
-	// Examine the stale megaflows again: addresses learned from a later megaflow can make
-	// an earlier one correct.
+	// This second check is for a megaflow that depends on a learned address. A megaflow that was
+	// checked later may have taught this address.
 	if pl.macs.Generation() != known {
 		stale = slices.DeleteFunc(stale, r.adopt)
 	}
@@ -53,16 +52,16 @@ func (pl *Pipeline) recoverMegaflows(*change.Tx) {
 	for _, slot := range slices.Backward(stale) {
 		r.credit(slot)
 		pl.counters.End(slot)
-		// The workers have different generations of a slot if control died while it
-		// sent the commands. Such a slot is never used again.
+		// If an earlier control process died while it sent the commands, the workers may have
+		// different generations of a megaflow. Its index is never used again.
 		if _, ok := pl.workers.Generation(slot); ok {
 			pl.megaflows.Release(slot)
 		}
 	}
 }
 
-// slots iterates over the used slots. A megaflow that matches a recirc_id comes
-// after the megaflow that sets it.
+// slots yields the indices of the megaflows in the workers' caches. A megaflow that matches a
+// recirc_id comes after the megaflow whose action sets the recirc_id.
 func (pl recovery) slots(used uint32) iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
 		var later []uint32
@@ -74,7 +73,7 @@ func (pl recovery) slots(used uint32) iter.Seq[uint32] {
 				return
 			}
 		}
-		// a frame may be recirculated several times, so this takes several rounds
+		// A frame may be recirculated several times, so this takes several rounds.
 		for len(later) > 0 {
 			before := len(later)
 			later = slices.DeleteFunc(later, func(slot uint32) bool {
@@ -92,8 +91,8 @@ func (pl recovery) slots(used uint32) iter.Seq[uint32] {
 	}
 }
 
-// credit adds the slot's counts to the statistics of its rules: the counts since the
-// last credit. The counter region has the rows of these rules.
+// credit adds the workers' counts of a megaflow, since an earlier control process last read them, to
+// the statistics of its rules. The shared memory has the indices of these rules.
 func (pl recovery) credit(slot uint32) {
 	s := &pl.counters.Slots[slot]
 	if s.RuleCount == 0 || s.RuleCount > counters.SlotRules {
@@ -114,8 +113,9 @@ func (pl recovery) credit(slot uint32) {
 	}
 }
 
-// adopt translates the megaflow of a slot again and learns addresses from it. If the actions are
-// still the same and the mask still suffices, the megaflow stays. Otherwise it returns false.
+// adopt looks up a megaflow in the tables again and learns the source address of its frames. The
+// megaflow stays if the actions are the same, and if its mask has all bits of the new mask.
+// Otherwise adopt returns false.
 func (pl recovery) adopt(slot uint32) bool {
 	s := &pl.counters.Slots[slot]
 	generation, same := pl.workers.Generation(slot)
@@ -136,8 +136,8 @@ func (pl recovery) adopt(slot uint32) bool {
 		Slot: slot, Actions: actions, Generation: generation,
 		MadeNS: clock.Monotonic(), UsedNS: usedNS, Owner: megaflows.OwnerOf(&key),
 	}
-	// The counter region has no room for all rules of this megaflow, so the method credit has skipped
-	// it. Its counts go to the rules of the new translation.
+	// The shared memory has too little room for all rules of this megaflow, so the method credit has
+	// skipped it. Its counts go to the rules that the new look-up has found.
 	if s.RuleCount > counters.SlotRules {
 		t := t
 		pl.setRules(m, &t)

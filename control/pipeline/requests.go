@@ -11,16 +11,18 @@ import (
 	"weft/packet"
 )
 
-// This file has the requests of guests that this host answers itself (xlate.Translation.Request).
-// Control reads such a frame in its held slot, answers it at once, and frees the slot. So the
-// misses' turns and the quota of held frames limit a guest that asks very often, as they limit any
-// other sender of misses, and lease.Table limits the answers.
+// This file has the requests of guests that this host answers itself, such as DHCP
+// (xlate.Translation.Request). The control process reads such a frame from the worker's memory,
+// answers it at once, and frees the memory. The limits for misses thus also apply to a guest that
+// asks very often: the turns of senders and the quota of stored frames. lease.Table limits the
+// answers.
 
-// Leases returns the table of the addresses and settings that this host tells the guests of declared
-// ports.
+// Leases returns the table of the addresses and settings that this host gives to guests, for example
+// by DHCP.
 func (pl *Pipeline) Leases() *lease.Table { return pl.leases }
 
-// serve answers the request in a held frame. The caller publishes the commands to the worker.
+// serve answers a guest's request, such as DHCP. The frame is in the worker's memory. serve puts
+// commands for the worker into its ring, and the caller publishes them.
 func (a *answers) serve(held underlay.HeldFrame, up *datapath.Upcall) {
 	info, _ := a.env.PortAt(up.Key.InPort())
 	var room [lease.MaxRequest]byte

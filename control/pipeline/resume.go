@@ -13,10 +13,12 @@ import (
 	"weft/openflow/xlate"
 )
 
-// A controller gets the continuation of a paused frame (the rest of its translation) in a property of the
-// packet_in, and sends the property back to resume the frame. The property has the frame's input port in the
-// data path (32 bits), an authentication code and the continuation. The code detects every change of the
-// property. Each control process has its own key, so it accepts only properties that it has made itself.
+// A flow may pause a frame and send it to a controller with its continuation: the state of the
+// paused look-up. The controller gets the continuation in a property of the packet_in, and sends the
+// property back to resume the frame. The property has the datapath number of the frame's input port
+// (32 bits), an authentication code, and the continuation. The code detects every change of the
+// property. Each control process has a key of its own, so it accepts only properties that it has
+// made itself.
 
 const (
 	// sealedProperty is the type of the property. ovs-ofctl skips a property of an
@@ -43,8 +45,8 @@ func (k *sealKey) code(port uint32, continuation []byte) []byte {
 	return h.Sum(nil)[:sealCode]
 }
 
-// Seal returns the property for the packet_in of a paused frame. Only this control process accepts the
-// property in Resume. port is the frame's input port, by its number in the data path.
+// Seal returns the property for the packet_in of a paused frame. Only the same control process
+// accepts the property in Resume. port is the datapath number of the frame's input port.
 func (pl *Pipeline) Seal(port uint32, continuation string) []byte {
 	n := sealHeader + sealPort + sealCode + len(continuation)
 	b := binary.BigEndian.AppendUint16(make([]byte, 0, (n+7)&^7), sealedProperty)
@@ -53,8 +55,8 @@ func (pl *Pipeline) Seal(port uint32, continuation string) []byte {
 	return append(b, continuation...)[:cap(b)]
 }
 
-// open returns the contents of a property that Seal has returned. It reports false for
-// other bytes.
+// open returns the port and the continuation in a property that Seal has returned. ok is false for
+// any other bytes.
 func (k *sealKey) open(sealed []byte) (port uint32, continuation string, ok bool) {
 	kind, body, _, err := openflow.CutProperty(sealed)
 	if err != nil || kind != sealedProperty || len(body) < sealPort+sealCode {
@@ -64,9 +66,9 @@ func (k *sealKey) open(sealed []byte) (port uint32, continuation string, ok bool
 	return port, string(text), hmac.Equal(code, k.code(port, text))
 }
 
-// Resume continues the translation of a paused frame. out has the frame and its fields; Resume ignores
-// out.Actions. sealed is the property that the controller got with the frame. If this control process has
-// not made it, Resume returns the error ErrResumeStale.
+// Resume continues the look-up of a paused frame. out has the frame and its fields; its Actions are
+// ignored. "sealed" is the property that the controller got with the frame. If this control process
+// has not made it, Resume returns the error ErrResumeStale.
 func (b *Bridge) Resume(out *openflow.PacketOut, sealed []byte) error {
 	port, text, ok := b.pl.seal.open(sealed)
 	if !ok {

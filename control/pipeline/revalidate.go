@@ -17,23 +17,22 @@ import (
 )
 
 const (
-	// macPause is the shortest interval between two revalidations after addresses were
-	// learned. It limits the work that an attacker can cause with many addresses.
+	// macPause is the shortest time between two updates of megaflows because of learned addresses. It
+	// limits the work that an attacker can cause with many addresses.
 	macPause = 20 * time.Millisecond
-	// translateChunk is the number of translations, and translateTime the time of
-	// translations, after which Pipeline.mu is released for a moment.
+	// Pipeline.mu is released for a moment after translateChunk look-ups, or after translateTime.
 	translateChunk = 256
 	translateTime  = 2 * time.Millisecond
-	// After revalidateTime, a revalidation removes the megaflows of the owners whose translations are
-	// costly: they take over costlyTranslation on average. It also removes megaflows without a frame
-	// within the last unusedTime, because a miss costs as much as a translation, and most of them
-	// will get no frame any more. So the configuration lock is held for a limited time, whatever
-	// these owners send.
+	// An update of megaflows looks up each affected megaflow again, under the configuration lock.
+	// After revalidateTime it removes some megaflows without a look-up, so that the lock is held for
+	// a limited time. It removes those of ports whose look-ups take more than costlyTranslation on
+	// average. It also removes those that got no frame within the last unusedTime, because most of
+	// them will get no frame any more, and a miss costs as much as a look-up.
 	revalidateTime    = 250 * time.Millisecond
 	costlyTranslation = 500 * time.Microsecond
 	unusedTime        = time.Second
-	// mostTranslation limits the time that one translation adds to the sums that are compared with
-	// revalidateTime and costlyTranslation. A longer time may include a suspension of the thread.
+	// mostTranslation limits the time that is recorded for one look-up. A longer time may include a
+	// suspension of the thread.
 	mostTranslation = 4 * costlyTranslation
 )
 
@@ -49,8 +48,8 @@ func (pl *Pipeline) maintain(ctx context.Context) {
 		case <-pl.macsStale:
 			began := time.Now()
 			pl.revalidateAddressesInTurns()
-			// the pause is twice as long as the revalidation, which so uses at most a
-			// third of a core
+			// The pause is twice as long as the update of the megaflows, so the updates use at most a
+			// third of a core.
 			if !loop.Sleep(ctx, max(macPause, 2*time.Since(began))) {
 				return
 			}
@@ -58,15 +57,15 @@ func (pl *Pipeline) maintain(ctx context.Context) {
 	}
 }
 
-// revalidate repeats the translation of each megaflow for which pick returns true. It removes a megaflow if
-// the result differs, or if there is no time to translate it. When revalidate returns, no worker uses a
-// removed megaflow. The commit of a transaction calls it, see the method walk.
+// revalidate looks up each megaflow for which "pick" returns true in the tables again. It removes a
+// megaflow if the result differs, or if there is no time for the look-up. When revalidate returns,
+// no worker uses a removed megaflow.
 func (pl *Pipeline) revalidate(tx *change.Tx, pick func(*megaflows.Megaflow) bool) {
 	pl.evict(tx, pl.stale(pl.megaflows.List(), pick))
 }
 
-// stale translates the picked megaflows of a list again. It returns those with a different
-// result, and those that it has no time to translate.
+// stale looks up those megaflows of a list for which "pick" returns true again. It returns the ones
+// with a different result, and the ones for which there was no time.
 func (pl *Pipeline) stale(list []*megaflows.Megaflow, pick func(*megaflows.Megaflow) bool) []*megaflows.Megaflow {
 	r := newRevalidation(pl, pick)
 	r.translate(list)
@@ -84,7 +83,8 @@ func (r *revalidation) translate(list []*megaflows.Megaflow) {
 	}
 }
 
-// end counts the megaflows that were removed without a translation.
+// end adds the megaflows that were removed without a look-up to the counters, and logs the costly
+// ones.
 func (r *revalidation) end() {
 	r.pl.unused.Add(uint64(r.unused))
 	if r.untranslated > 0 {
@@ -93,7 +93,7 @@ func (r *revalidation) end() {
 	}
 }
 
-// revalidation is the state of one call of stale.
+// revalidation is the state of one update of the megaflows.
 type revalidation struct {
 	pl           *Pipeline
 	pick         func(*megaflows.Megaflow) bool
@@ -104,14 +104,14 @@ type revalidation struct {
 	unused       int                   // number of unused megaflows in stale that were not translated
 }
 
-// ownerCost has the number and the total time of the translations of one port's megaflows.
+// ownerCost has the number and the total time of the look-ups for one port's megaflows.
 type ownerCost struct {
 	translations int
 	spent        time.Duration
 }
 
-// hasNoTime reports whether the owner's megaflows are removed without a translation, because the time
-// for translations is used up.
+// hasNoTime reports whether the megaflows of a port are removed without a look-up: the time for
+// look-ups is used up, and those for this port are costly.
 func (r *revalidation) hasNoTime(c *ownerCost) bool {
 	return r.spent > revalidateTime && c.translations > 0 && c.spent > time.Duration(c.translations)*costlyTranslation
 }
@@ -119,9 +119,9 @@ func (r *revalidation) hasNoTime(c *ownerCost) bool {
 func anyMegaflow(*megaflows.Megaflow) bool { return true }
 
 // revalidateAddressesInTurns does the work of RevalidateAddresses for changes whose effect nobody
-// waits for. It translates the megaflows in parts, each in a transaction of its own, so that other
-// changes and answers of the API come in between. A megaflow that is installed meanwhile is right,
-// because it was translated with the new addresses.
+// waits for. It updates the megaflows in parts. Each part is a transaction, so other changes and
+// requests of the API come in between. A megaflow that is installed meanwhile needs no update,
+// because its look-up used the new addresses.
 func (pl *Pipeline) revalidateAddressesInTurns() {
 	var list []*megaflows.Megaflow // those that use changed addresses
 	all := false                   // any address may have changed
@@ -152,8 +152,7 @@ func (pl *Pipeline) revalidateAddressesInTurns() {
 	}
 }
 
-// turn runs one transaction. The transaction calls part, which returns some of the megaflows. It translates
-// them again and removes those that chunk finds stale.
+// turn updates some of the megaflows in one transaction. The function "part" returns them.
 func (r *revalidation) turn(part func() []*megaflows.Megaflow) {
 	r.pl.configuration.Do(func(tx *change.Tx) {
 		r.translate(part())
@@ -162,10 +161,10 @@ func (r *revalidation) turn(part func() []*megaflows.Megaflow) {
 	})
 }
 
-// chunk handles the first megaflows of a list, as many as translateTime allows, and returns
+// chunk looks up the first megaflows of a list again, as many as translateTime allows. It returns
 // their number.
 func (r *revalidation) chunk(list []*megaflows.Megaflow) int {
-	// The lock is taken for writing, because revalidation adds counts to the old rules.
+	// The lock is taken for writing, because an update adds counts to the statistics of rules.
 	pl := r.pl
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
@@ -203,8 +202,9 @@ func (r *revalidation) chunk(list []*megaflows.Megaflow) int {
 	return len(list)
 }
 
-// holds translates a megaflow again and takes over its effects. It returns false if the
-// result differs. The caller holds Pipeline.mu.
+// holds looks up a megaflow in the tables again. It returns false if the result differs. Otherwise
+// it stores what else has changed, such as the rules that the megaflow's frames count for. The
+// caller holds Pipeline.mu.
 func (r *revalidation) holds(m *megaflows.Megaflow, env *env) bool {
 	pl := r.pl
 	if m.Teaches != nil && pl.moved(m.Teaches.Learns) {
@@ -226,7 +226,7 @@ func (r *revalidation) holds(m *megaflows.Megaflow, env *env) bool {
 	return true
 }
 
-// moved reports whether an address is behind another port or remote now.
+// moved reports whether one of the addresses is on another port or tunnel remote now.
 func (pl *Pipeline) moved(list []fdb.Learn) bool {
 	return slices.ContainsFunc(list, func(l fdb.Learn) bool { return pl.macs.Moved(&l) })
 }

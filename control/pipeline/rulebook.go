@@ -27,17 +27,16 @@ type Store interface {
 	WriteFlows(save iter.Seq[store.Flow], remove []uint32) error
 }
 
-// book keeps the OpenFlow tables of all bridges across restarts of control. Flows, groups,
-// meters and settings are on the disk. Statistics of flows are in the counter region
-// (shared memory that outlives control). book assigns each rule a row: its index
-// in counters.Region.Rules and in the state file. A rule keeps its row across restarts
-// of control.
+// book saves the OpenFlow tables of all bridges, so that they outlive the control process. The state
+// file has the flows, groups, meters and settings. Shared memory, the counter region, has the
+// statistics of flows. book assigns each rule a row: its index in counters.Region.Rules and in the
+// state file. A rule keeps its row when a new control process starts.
 //
-// The configuration lock and Pipeline.mu guard a book. Methods that change rows need both
-// locks, methods that read them need one of the two. Methods that save take the transaction, or
-// may wait for the disk and need only the configuration lock. The lock book.writing allows one
-// write at a time. It is taken after the configuration lock. TakeDeferred holds book.writing
-// until the end of the write. The write needs no other lock.
+// The configuration lock and Pipeline.mu guard a book. A method that changes rows needs both locks,
+// and a method that reads them needs one of the two. A method that saves needs the transaction, or
+// only the configuration lock if it waits for the disk. The lock book.writing allows one write at a
+// time. It is taken after the configuration lock. TakeDeferred keeps book.writing until the end of
+// the write. The write needs no other lock.
 type book struct {
 	tables map[uint8]*ofproto.Tables // by number of the bridge
 	store  Store
@@ -66,11 +65,11 @@ func newBook(tables *ofproto.Tables, s Store, log *slog.Logger) *book {
 // AddTables adds the tables of another bridge.
 func (b *book) AddTables(bridge uint8, tables *ofproto.Tables) { b.tables[bridge] = tables }
 
-// RemoveTables removes the tables of a bridge without rules.
+// RemoveTables makes the book forget the tables of a removed bridge.
 func (b *book) RemoveTables(bridge uint8) { delete(b.tables, bridge) }
 
-// SaveFlows saves a change of flows when tx commits. removed has the rows of removed rules, which
-// stay taken until Release.
+// SaveFlows saves a change of flows when the transaction commits. removed has the rows of removed
+// rules. No other rule gets these rows before the call of Release.
 func (b *book) SaveFlows(tx *change.Tx, changes *ofproto.Changes, removed []uint32) {
 	b.writing.Lock() // waits for a write of TakeDeferred; no other one begins before tx ends
 	//lint:ignore SA2001 the lock is not needed, because tx excludes further writes
@@ -82,8 +81,8 @@ func (b *book) SaveFlows(tx *change.Tx, changes *ofproto.Changes, removed []uint
 	b.store.ChangeFlows(tx, flows, removed)
 }
 
-// Defer notes a change of flows that SaveDeferred will save. It returns the number of
-// flows that are noted so far.
+// Defer records a change of flows that SaveDeferred will save. It returns the number of flows that
+// are recorded so far.
 func (b *book) Defer(changes *ofproto.Changes, removed []uint32) (waiting int) {
 	d := &b.deferred
 	if d.rules == nil {
@@ -98,8 +97,8 @@ func (b *book) Defer(changes *ofproto.Changes, removed []uint32) (waiting int) {
 	return len(d.rules) + len(d.rows)
 }
 
-// SaveDeferred saves the changes that Defer has noted. It returns the rows of removed
-// rules, which the caller passes to Release.
+// SaveDeferred saves the changes that Defer has recorded. It returns the rows of removed rules,
+// which the caller frees with Release.
 func (b *book) SaveDeferred() (removed []uint32, err error) {
 	rules, rows := b.takeDeferred()
 	b.writing.Lock() // waits for earlier writes
@@ -110,10 +109,9 @@ func (b *book) SaveDeferred() (removed []uint32, err error) {
 	return rows, b.store.WriteFlows(b.saved(rules), rows)
 }
 
-// TakeDeferred returns the function write, which saves the changes that Defer has
-// noted. write needs no configuration lock, so that no change waits for the disk. The
-// caller calls write once, and then releases the rows in removed. write is nil if an
-// earlier write has not ended.
+// TakeDeferred returns the function "write", which saves the changes that Defer has recorded.
+// "write" needs no configuration lock, so that no change waits for the disk. The caller calls it
+// once, and then frees the rows in "removed". "write" is nil if an earlier write has not ended.
 func (b *book) TakeDeferred() (write func() error, removed []uint32) {
 	if !b.writing.TryLock() {
 		return nil, nil
@@ -126,8 +124,7 @@ func (b *book) TakeDeferred() (write func() error, removed []uint32) {
 	}, rows
 }
 
-// takeDeferred returns the noted rules that still exist, and the rows of the noted
-// rules that were removed.
+// takeDeferred returns the recorded rules that still exist, and the rows of those that were removed.
 func (b *book) takeDeferred() (rules []*ofproto.Rule, rows []uint32) {
 	d := b.deferred
 	b.deferred = deferred{}
@@ -139,7 +136,7 @@ func (b *book) takeDeferred() (rules []*ofproto.Rule, rows []uint32) {
 	return rules, d.rows
 }
 
-// SaveGroups saves all groups and meters when tx commits.
+// SaveGroups saves all groups and meters when the transaction commits.
 func (b *book) SaveGroups(tx *change.Tx) {
 	groups, meters := map[store.Key]string{}, map[store.Key]string{}
 	for bridge, tables := range b.tables {
@@ -153,8 +150,8 @@ func (b *book) SaveGroups(tx *change.Tx) {
 	b.store.ReplaceGroups(tx, groups, meters)
 }
 
-// SaveConfigs saves the settings of all tables when tx commits. Tables of the given bridge have the
-// settings in configs, other tables keep theirs. Default settings are left out.
+// SaveConfigs saves the settings of all tables when the transaction commits. The tables of the given
+// bridge have the settings in configs. Settings that are equal to the defaults are left out.
 func (b *book) SaveConfigs(tx *change.Tx, bridge uint8, configs *[openflow.Tables]ofproto.TableConfig) {
 	texts := map[store.Key]string{}
 	for number, tables := range b.tables {
@@ -171,7 +168,8 @@ func (b *book) SaveConfigs(tx *change.Tx, bridge uint8, configs *[openflow.Table
 	b.store.SaveTableConfigs(tx, texts)
 }
 
-// SaveTLVs saves the TLV maps of all bridges when tx commits.
+// SaveTLVs saves the mappings of Geneve options of all bridges (TLV maps) when the transaction
+// commits.
 func (b *book) SaveTLVs(tx *change.Tx) {
 	texts := map[store.Key]string{}
 	for bridge, tables := range b.tables {
@@ -182,8 +180,8 @@ func (b *book) SaveTLVs(tx *change.Tx) {
 	b.store.SaveTLVs(tx, texts)
 }
 
-// tlvNames returns the names that texts in the state file use. It has no names of ports, so texts have port
-// numbers. It has the bridge's TLV map, which texts with a field tun_metadata need.
+// tlvNames returns the names that a flow's text in the state file may use. These are the fields
+// tun_metadata of the bridge's Geneve options. Ports have only numbers in the text.
 func tlvNames(tables *ofproto.Tables) openflow.Names {
 	if tables == nil {
 		return nil
@@ -212,8 +210,8 @@ func (b *book) sortByRow(rules []*ofproto.Rule) {
 	slices.SortFunc(rules, func(x, y *ofproto.Rule) int { return cmp.Compare(b.Row(x), b.Row(y)) })
 }
 
-// saved returns the rules in the form of the state file, sorted by row. The caller ends the iteration before
-// the transaction ends, because saved reads the rules during the iteration.
+// saved returns the rules in the form of the state file, sorted by row. The rules are read during
+// the iteration, so the iteration ends before the transaction ends.
 func (b *book) saved(rules []*ofproto.Rule) iter.Seq[store.Flow] {
 	b.sortByRow(rules)
 	return func(yield func(store.Flow) bool) {

@@ -15,8 +15,9 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// Load fills the tables from the state file, and the statistics from the counter region
-// if an earlier control process has left one. No other goroutine uses the tables yet.
+// Load fills the tables from the state file. resumed is true if the shared memory "region" has the
+// statistics of an earlier control process, which Load then restores. No other goroutine uses the
+// tables yet.
 func (b *book) Load(saved *store.State, region *counters.Region, resumed bool) {
 	b.region = region
 	b.loadTLVs(saved.TLVs)
@@ -26,8 +27,8 @@ func (b *book) Load(saved *store.State, region *counters.Region, resumed bool) {
 	b.loadConfigs(saved.Tables) // last, because saved tables may exceed their limits
 }
 
-// loadFlows restores the flows. If the counter region belonged to an earlier control
-// process (resumed), loadFlows also restores the flows' statistics.
+// loadFlows restores the flows. If resumed is true, it also restores their statistics from the
+// shared memory of an earlier control process.
 func (b *book) loadFlows(flows []store.Flow, resumed bool) {
 	now := clock.Monotonic()
 	for list := range b.parseFlows(flows) {
@@ -98,7 +99,7 @@ func (b *book) loadFlow(f *parsedFlow, now uint64, resumed bool) {
 	f.Text = "" // the garbage collector may free the text while other flows are loaded
 }
 
-// sortedKeys returns the keys of known bridges in order.
+// sortedKeys returns the keys of texts in order, without those of unknown bridges.
 func (b *book) sortedKeys(texts map[store.Key]string) []store.Key {
 	keys := slices.DeleteFunc(slices.Collect(maps.Keys(texts)), func(k store.Key) bool { return b.tables[k.Bridge] == nil })
 	slices.SortFunc(keys, func(x, y store.Key) int {
@@ -107,7 +108,8 @@ func (b *book) sortedKeys(texts map[store.Key]string) []store.Key {
 	return keys
 }
 
-// loadTLVs restores the TLV maps, before the groups and flows whose fields they map.
+// loadTLVs restores the mappings of Geneve options to fields (TLV maps). It comes before the groups
+// and flows, which may use the fields.
 func (b *book) loadTLVs(texts map[store.Key]string) {
 	for _, key := range b.sortedKeys(texts) {
 		list, err := openflow.ParseTLVMappings(texts[key])

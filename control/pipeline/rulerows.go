@@ -26,7 +26,8 @@ func (b *book) setRow(r *ofproto.Rule, row uint32) {
 	r.Row = row
 }
 
-// Take takes a free row and returns it. Ages grow with each taken row.
+// Take returns a free row and marks it as taken. It gives the row an age, which is higher than all
+// earlier ages.
 func (b *book) Take() uint32 {
 	b.nextAge++
 	if n := len(b.free); n > 0 {
@@ -39,15 +40,14 @@ func (b *book) Take() uint32 {
 	return uint32(len(b.ages) - 1)
 }
 
-// EnterAt assigns an added rule a fixed row (its entry of the counter region). The row
-// has the statistics of an earlier control process.
+// EnterAt assigns an added rule the given row. The rule takes over the statistics that an earlier
+// control process has left in the row.
 func (b *book) EnterAt(r *ofproto.Rule, row uint32) {
 	b.setRow(r, row)
 	b.read(r)
 }
 
-// restore gives rule r its saved row and age. After all rules, the caller calls
-// restored.
+// restore gives rule r its saved row and age. When all rules have theirs, the caller calls restored.
 func (b *book) restore(r *ofproto.Rule, row uint32, age uint64) {
 	for uint32(len(b.ages)) <= row {
 		b.ages = append(b.ages, 0)
@@ -66,8 +66,8 @@ func (b *book) restored() {
 	}
 }
 
-// Release frees the rows of removed rules (their entries of the counter region). The
-// caller makes sure that no megaflow counts for them any more.
+// Release frees the rows of removed rules. The caller makes sure that no megaflow counts for these
+// rules any more.
 func (b *book) Release(rows []uint32) {
 	for _, row := range rows {
 		b.ages[row] = 0
@@ -75,9 +75,9 @@ func (b *book) Release(rows []uint32) {
 	}
 }
 
-// Enter assigns a row (an entry of the counter region) to each added rule. It writes
-// the statistics of added and modified rules to their rows. It returns the rows of
-// removed rules, which the caller releases after revalidation.
+// Enter assigns a row to each added rule. It writes the statistics of added and modified rules to
+// their rows in the shared memory. It returns the rows of removed rules, which the caller frees with
+// Release when no megaflow counts for these rules any more.
 func (b *book) Enter(changes *ofproto.Changes) (removed []uint32) {
 	removed = b.Rows(changes.Removed)
 	for _, r := range changes.Added {
@@ -97,8 +97,8 @@ func (b *book) write(r *ofproto.Rule) {
 	}
 }
 
-// writeTimeouts writes the timeouts of a rule to its row in the counter region. It does
-// not write statistics, because Region.Credit has already changed the row's statistics.
+// writeTimeouts writes the timeouts of a rule to its row in the shared memory. It leaves the
+// statistics in the row as they are, because Region.Credit has already updated them.
 func (b *book) writeTimeouts(r *ofproto.Rule) {
 	c := &b.region.Rules[b.Row(r)]
 	c.IdleTimeout, c.HardTimeout = r.IdleTimeout, r.HardTimeout

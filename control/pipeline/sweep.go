@@ -14,20 +14,21 @@ import (
 )
 
 const (
-	// sweepInterval is the interval of sweeps, which update statistics and apply
-	// timeouts.
+	// sweepInterval is the time between two sweeps. A sweep updates statistics and removes what has
+	// timed out.
 	sweepInterval = time.Second
-	// askAgain is the lifetime of a megaflow whose translation lacked an address or room in
-	// a quota (Megaflow.Brief). Afterwards, a frame asks again.
+	// askAgain is the lifetime of a megaflow whose look-up lacked the location of an address or room
+	// in a quota (Megaflow.Brief). The next frame afterwards is a miss, so the look-up is repeated.
 	askAgain = 5 * time.Second
 )
 
-// A sweep goes through all megaflows in parts of megaflows.PartSlots slots. Each part is a
-// transaction of its own and holds Pipeline.mu for less than a millisecond. So changes, answers of
-// the API and answers to misses wait for one part at most, however many megaflows there are. Flows
-// and addresses expire at the end of the sweep, by the time of its start, because all frames until
-// its start have been counted by then. So no timeout passes early, and one passes late by the
-// duration of a sweep at most.
+// A sweep reads the counts of all megaflows in parts of megaflows.PartSlots. Each part is a
+// transaction and holds Pipeline.mu for less than a millisecond. So a change, a request of the API
+// and a miss wait for at most one part, however many megaflows there are.
+//
+// Flows and addresses expire at the end of the sweep. The sweep compares their timeouts with the
+// time of its start, because it has counted all frames until then. So no flow expires too early. A
+// flow expires too late by at most the duration of the sweep.
 
 // sweeping is the state of one sweep.
 type sweeping struct {
@@ -36,15 +37,15 @@ type sweeping struct {
 	stays map[uint32]megaflows.Timeouts
 	part  []*megaflows.Megaflow
 	idle  []*megaflows.Megaflow
-	// templates, recircs and options have what the megaflows of the parts so far use. A megaflow that
-	// is installed in one of these parts meanwhile needs no entry, because the tables of templates,
-	// recirc_ids and options note each use themselves.
+	// templates, recircs and options have the tunnel headers, recirc_ids and Geneve options that the
+	// megaflows of the parts so far use. A megaflow that is installed meanwhile needs no entry,
+	// because each of these tables records when an item is used.
 	templates, recircs map[uint32]bool
 	options            map[uint64]bool
 }
 
-// sweep updates statistics, and removes expired megaflows, flows, addresses and
-// tunnel templates.
+// sweep updates statistics, and removes what has expired: megaflows, flows, addresses and tunnel
+// headers.
 func (pl *Pipeline) sweep() {
 	s := sweeping{pl: pl, began: clock.Monotonic(), stays: pl.megaflows.Stays(),
 		templates: map[uint32]bool{}, recircs: map[uint32]bool{}, options: map[uint64]bool{}}
@@ -64,8 +65,8 @@ func (pl *Pipeline) sweep() {
 	}
 }
 
-// sweepPart handles the part of the megaflows that begins with slot from, and returns the
-// first slot of the next one; 0: there is none.
+// sweepPart handles the part of the megaflows that begins at the index "from". It returns the first
+// index of the next part, or 0 if there is none.
 func (s *sweeping) sweepPart(tx *change.Tx, from uint32) (next uint32) {
 	pl := s.pl
 	s.part, next = pl.megaflows.Part(s.part, from)
@@ -74,7 +75,8 @@ func (s *sweeping) sweepPart(tx *change.Tx, from uint32) (next uint32) {
 	return next
 }
 
-// pull updates the statistics of the part, and lists its idle megaflows.
+// pull updates the statistics from the megaflows of the part, and lists those that had no frame for
+// too long.
 func (s *sweeping) pull() {
 	pl := s.pl
 	pl.mu.Lock()
@@ -90,7 +92,8 @@ func (s *sweeping) pull() {
 	}
 }
 
-// staysFor returns the idle timeout of megaflow m, whose frames have been counted.
+// staysFor returns the time for which megaflow m stays without frames. The caller has read its
+// counts.
 func (s *sweeping) staysFor(m *megaflows.Megaflow) time.Duration {
 	stays, known := s.stays[m.Owner]
 	if !known {
@@ -102,7 +105,7 @@ func (s *sweeping) staysFor(m *megaflows.Megaflow) time.Duration {
 	return stays.Idle
 }
 
-// noteUses notes the recirc_ids, templates and options that megaflow m uses.
+// noteUses records the recirc_ids, tunnel headers and Geneve options that megaflow m uses.
 func (s *sweeping) noteUses(m *megaflows.Megaflow) {
 	if id := m.Recirc(); id != 0 {
 		s.recircs[id] = true
@@ -121,8 +124,9 @@ func (s *sweeping) noteUses(m *megaflows.Megaflow) {
 	}
 }
 
-// expire removes the flows and addresses whose timeouts passed before the sweep, and frees what
-// no megaflow uses. It reports whether addresses were removed.
+// expire removes the flows and addresses that timed out before the sweep began. It frees the
+// recirc_ids, tunnel headers and Geneve options that no megaflow uses. It reports whether addresses
+// were removed.
 func (s *sweeping) expire(tx *change.Tx) (aged bool) {
 	pl := s.pl
 	var expired []*ofproto.Rule

@@ -21,7 +21,7 @@ const (
 	Expired // removed by a timeout
 )
 
-// Monitors receive an event for each changed flow.
+// Monitors are the OpenFlow flow monitors. They get an event for each changed flow.
 type Monitors interface {
 	// Count returns the number of monitors. 0 means that no events are needed.
 	Count() int
@@ -30,8 +30,8 @@ type Monitors interface {
 	TellFlow(now time.Time, event Event, r *ofproto.Rule, names openflow.Names)
 }
 
-// tell makes the commit report a change of flows to the monitors, when the statistics of removed
-// flows are final.
+// tell makes the commit report a change of flows to the monitors. The commit does so when the
+// statistics of removed flows are final.
 func (pl *Pipeline) tell(tx *change.Tx, flows *ofproto.Changes) {
 	if pl.monitors.Count() == 0 || len(flows.Added)+len(flows.Modified)+len(flows.Removed) == 0 {
 		return

@@ -19,8 +19,7 @@ import (
 // under one lock. A larger batch would delay its first miss.
 const missBatch = 32
 
-// upcallSetup has the functions that receive upcalls. One goroutine for each worker calls
-// them.
+// upcallSetup has the functions that handle upcalls. Each worker has a goroutine that calls them.
 type upcallSetup struct {
 	// Miss answers misses of one worker, in order. If they take too long, it may stop before the last
 	// one, but it answers at least one. For each answered miss it appends the nanoseconds that it
@@ -31,15 +30,14 @@ type upcallSetup struct {
 	Log   *slog.Logger
 }
 
-// upcalls reads the upcalls of one engine's workers, with one goroutine for each
-// worker. It passes misses to the pipeline in batches, in turn by the time that the
-// misses of each sender take, and other upcalls one by one. Another goroutine waits on
-// the workers' eventfd and wakes these goroutines up.
+// upcalls reads the upcalls of the workers of one engine, with a goroutine for each worker. It
+// passes misses on in batches, in the order that missQueue decides, and other upcalls one by one.
+// Another goroutine waits on the workers' eventfd and wakes these goroutines up.
 //
-// The goroutine of a worker owns the worker's ring and its queue of misses, so upcalls
-// has no lock. The goroutine holds no lock while it calls upcallSetup.Miss and
-// upcallSetup.Other. These functions may take any lock except the configuration lock: Close
-// waits for them, and the caller of Close may hold the configuration lock.
+// The goroutine of a worker is the only one that uses the worker's ring and queue of misses, so
+// upcalls has no lock. The goroutine holds no lock while it calls upcallSetup.Miss and
+// upcallSetup.Other. These functions may take any lock except the configuration lock: Close waits
+// for them, and the caller of Close may hold the configuration lock.
 type upcalls struct {
 	setup   upcallSetup
 	workers *workers.Workers
@@ -66,8 +64,8 @@ func serveUpcalls(w *workers.Workers, setup upcallSetup) (*upcalls, error) {
 	return u, nil
 }
 
-// Close ends the goroutines, and waits for running calls of upcallSetup.Miss. The caller
-// holds no lock that upcallSetup.Miss takes.
+// Close ends the goroutines, and waits for running calls of upcallSetup.Miss and upcallSetup.Other.
+// The caller holds no lock that these functions take.
 func (u *upcalls) Close() {
 	close(u.stop)
 	u.event.Close() // ends watch
@@ -86,8 +84,8 @@ func (u *upcalls) watch() {
 	}
 }
 
-// serve reads the upcalls of worker i. It handles misses in turn by sender,
-// and other upcalls in order of arrival.
+// serve reads the upcalls of worker i. It answers the misses in the order of missQueue, and handles
+// other upcalls in order of arrival.
 func (u *upcalls) serve(i int) {
 	defer u.stopped.Done()
 	ring := shm.NewConsumer(u.workers.Shared()[i].Upcalls)

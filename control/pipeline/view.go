@@ -17,12 +17,12 @@ import (
 	"weft/packet"
 )
 
-// View is the set of ports that translations use: of one bridge, or of all. A View never
-// changes after NewView.
+// View is the set of ports that look-ups in the OpenFlow tables read, either the ports of one bridge
+// or those of all bridges. NewView makes a View, which then never changes.
 //
-// Without other bridges, the first bridge's view is the view of all. The view of all ports identifies
-// ports of the first bridge by their OpenFlow numbers, and ports of other bridges by their numbers in
-// the data path. No port of the first bridge has such a number.
+// If there is only the first bridge, its View is also the View of all bridges. The View of all
+// bridges uses the OpenFlow numbers of the first bridge's ports, and the datapath numbers of other
+// ports. These numbers never collide.
 type View struct {
 	infos      []xlate.PortInfo          // without mirrors and exporters, sorted by bridge and number
 	mirrors    []xlate.PortInfo          // ports of kind PortMirror; no other field contains them
@@ -33,8 +33,8 @@ type View struct {
 	udpPort    map[uint32]uint16
 	geneve     bool // at least one port is of EncapGeneve
 	bound      bool // at least one port has a Binding, Policing or LACP, is off, or is a mirror's output
-	// anyCentral is true if weft-central has declared a port. centralTunnel is the
-	// tunnel to the other hosts of its networks; nil: none.
+	// anyCentral is true if a port is in a network of weft-central, the service that configures the
+	// networks of many hosts. centralTunnel is the tunnel between these hosts; nil: none.
 	anyCentral    bool
 	centralTunnel *xlate.PortInfo
 
@@ -42,8 +42,8 @@ type View struct {
 	bridges map[uint8]*View // by number, in the view of all ports; nil: only the first bridge has ports
 }
 
-// NewView makes the view of all ports, which are sorted by bridge and number. udpPort has
-// each tunnel's outer destination port, by number in the data path.
+// NewView makes the View of all bridges. infos has the ports, sorted by bridge and number. udpPort
+// has the outer destination port of each tunnel, by datapath number.
 func NewView(infos []xlate.PortInfo, udpPort map[uint32]uint16) *View {
 	whole := newView(infos, udpPort)
 	whole.whole = whole
@@ -94,7 +94,7 @@ func newView(infos []xlate.PortInfo, udpPort map[uint32]uint16) *View {
 	return v
 }
 
-// Of returns the view of one bridge. It is empty for a bridge without ports.
+// Of returns the View of one bridge. It is empty for a bridge without ports.
 func (v *View) Of(bridge uint8) *View {
 	if v.whole.bridges == nil && bridge == 0 {
 		return v.whole
@@ -107,8 +107,7 @@ func (v *View) Of(bridge uint8) *View {
 	return empty
 }
 
-// PortByName and PortName implement openflow.Names. PortName takes numbers of the data
-// path, too.
+// PortByName and PortName implement openflow.Names. PortName also accepts datapath numbers.
 func (v *View) PortByName(name string) (uint32, bool) {
 	info, ok := v.byName[name]
 	if v == v.whole && info.Bridge != 0 {
@@ -125,21 +124,21 @@ func (v *View) PortName(number uint32) (string, bool) {
 	return info.Name, ok
 }
 
-// Datapath returns the data path's number of the port that has this number in flows; 0:
-// no port.
+// Datapath returns the datapath number of the port that has this number in flows. It returns 0 if
+// there is no such port.
 func (v *View) Datapath(number uint32) uint32 {
 	info := v.byNo[number]
 	return info.At()
 }
 
-// DatapathByName returns the data path's number of the named port.
+// DatapathByName returns the datapath number of the port with this name.
 func (v *View) DatapathByName(name string) (uint32, bool) {
 	info, ok := v.byName[name]
 	return info.At(), ok
 }
 
-// InFlows returns the number in flows of the port that has this number in the data path. It returns
-// the argument if there is no such port.
+// InFlows returns the number in flows of the port with this datapath number. It returns the argument
+// if there is no such port.
 func (v *View) InFlows(datapath uint32) uint32 {
 	if info, ok := v.byDatapath[datapath]; ok {
 		return info.No
@@ -155,8 +154,7 @@ const (
 	ByNumber
 )
 
-// Names returns the port names of the view for text with names. It returns nil for text
-// with numbers.
+// Names returns the View as the source of port names, or nil if words selects port numbers.
 func (v *View) Names(words PortWords) openflow.Names {
 	if words == ByNumber {
 		return nil
@@ -164,13 +162,13 @@ func (v *View) Names(words PortWords) openflow.Names {
 	return v
 }
 
-// megaflowNames are the names for texts of megaflows, with their Geneve options.
+// megaflowNames has the names for the text of a megaflow: port names and Geneve options.
 type megaflowNames struct {
 	openflow.Names
 	*xlate.OptionTable
 }
 
-// MegaflowNames returns the names for texts of megaflows. They name the ports of all bridges.
+// MegaflowNames returns the names for the text of a megaflow. It has the port names of all bridges.
 func (pl *Pipeline) MegaflowNames(words PortWords) openflow.Names {
 	return megaflowNames{openflow.WithTLVs(pl.View().Names(words), nil), pl.options}
 }
@@ -182,7 +180,7 @@ func (v *View) Port(number uint32) (xlate.PortInfo, bool) {
 	return info, ok
 }
 
-// PortAt implements xlate.Env.
+// PortAt returns a port of any bridge by its datapath number. It implements xlate.Env.
 func (v *View) PortAt(datapath uint32) (xlate.PortInfo, bool) {
 	info, ok := v.whole.byDatapath[datapath]
 	return info, ok
@@ -192,10 +190,10 @@ func (v *View) Ports() []xlate.PortInfo { return v.infos }
 
 func (v *View) Bound() bool { return v.bound }
 
-// Mirrors implements xlate.Env.
+// Mirrors returns the bridge's mirrors. It implements xlate.Env.
 func (v *View) Mirrors() []xlate.PortInfo { return v.mirrors }
 
-// Exporters implements xlate.Env.
+// Exporters returns the bridge's IPFIX and sFlow exporters. It implements xlate.Env.
 func (v *View) Exporters() []xlate.PortInfo { return v.exporters }
 
 // Geneve implements xlate's interface tunnelOptions. It is true if any bridge has a Geneve port.
@@ -214,7 +212,7 @@ func (e *env) Tunnel(number, _ uint32, local, remote netip.Addr) (uint32, packet
 	return e.tunnels.Template(underlay.Tunnel{Port: number, Local: local, Remote: remote}, e.udpPort[number])
 }
 
-// NoPort returns the error for a name that no port has.
+// NoPort returns the error about a port name that does not exist.
 func (v *View) NoPort(name string) error {
 	var names []string
 	for _, info := range v.infos {
@@ -230,14 +228,15 @@ func (v *View) NoPort(name string) error {
 	return usererr.Errorf("%s: no such port; expected one of %v", name, names)
 }
 
-// View returns the present view of the ports of all bridges.
+// View returns the present set of the ports of all bridges.
 func (pl *Pipeline) View() *View {
 	pl.mu.RLock()
 	defer pl.mu.RUnlock()
 	return pl.view
 }
 
-// Tracer implements observe.Tracer. It is valid until the function that Bridge.Tracing calls returns.
+// Tracer looks up frames in the tables of a bridge and reports each step. It implements
+// observe.Tracer. It is valid until the function that Bridge.Tracing calls returns.
 type Tracer struct {
 	bridge *Bridge
 	env    *env
@@ -251,9 +250,9 @@ func (t *Tracer) Trace(key *flowtable.Key, visit func(xlate.TraceStep)) xlate.Tr
 	return xlate.Trace(t.bridge.tables, &k, t.env, visit)
 }
 
-// KeepOptions implements observe.Tracer. It stores the Geneve options of a traced frame and returns their
-// hash, which stands for the options in the frame's key. OptionTable.Collect later removes the options,
-// once no megaflow needs them.
+// KeepOptions stores the Geneve options of a traced frame and returns their hash. The hash stands
+// for the options in the frame's key. OptionTable.Collect later removes options that no megaflow
+// uses. KeepOptions implements observe.Tracer.
 func (t *Tracer) KeepOptions(raw []byte) uint64 {
 	h := fnv.New64a()
 	h.Write(raw)
@@ -262,8 +261,8 @@ func (t *Tracer) KeepOptions(raw []byte) uint64 {
 	return hash
 }
 
-// Tracing calls fn with a Tracer, the present view of the bridge, and the names of the ports of all
-// bridges. If words selects numbers, there are no names. The tables do not change during the call.
+// Tracing calls fn with a Tracer, the present set of the bridge's ports, and the port names of all
+// bridges. If words selects numbers, "names" is nil. The tables do not change during the call.
 func (b *Bridge) Tracing(words PortWords, fn func(t *Tracer, view *View, names openflow.Names)) {
 	pl := b.pl
 	pl.mu.RLock()
@@ -272,8 +271,8 @@ func (b *Bridge) Tracing(words PortWords, fn func(t *Tracer, view *View, names o
 	fn(&Tracer{b, b.env()}, view, pl.view.Names(words))
 }
 
-// SetView makes v, a view of all ports, the present view. PortsChanged or LivenessChanged then makes
-// the commit translate megaflows again.
+// SetView replaces the set of ports by v, which has the ports of all bridges. The caller then calls
+// PortsChanged or LivenessChanged, so that the commit looks up the megaflows again.
 func (pl *Pipeline) SetView(tx *change.Tx, v *View) {
 	pl.mu.Lock()
 	pl.view = v
@@ -283,8 +282,7 @@ func (pl *Pipeline) SetView(tx *change.Tx, v *View) {
 	pl.tell(tx, &changes)
 }
 
-// ViewNow returns the present view like View, but does not wait: it returns nil if
-// Pipeline.mu is taken.
+// ViewNow returns the same as View, but does not wait. It returns nil if Pipeline.mu is locked.
 func (pl *Pipeline) ViewNow() *View {
 	if !pl.mu.TryRLock() {
 		return nil
