@@ -69,8 +69,9 @@ func numberWords(r row, keys ...string) (words []string) {
 	return words
 }
 
-// memberWords adds the options of a bond's member to the options of an interface, whose row is r. If the
-// interface cannot be a member, it returns the reason.
+// memberWords returns the options for an interface that is a member of a bond: its own options, and
+// those of a member. r is the interface's row. If the interface cannot be a member, memberWords
+// returns the reason.
 func memberWords(r row, words []string, b *port) (member []string, problem string) {
 	if b.problem != "" {
 		return nil, b.problem

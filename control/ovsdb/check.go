@@ -7,9 +7,9 @@ import (
 	"log/slog"
 )
 
-// Check reads a database without taking its lock. It returns a line for each row that the switch could
-// not put into effect, and for each set column that would have no effect. It does not find failures that
-// only show when the switch tries, such as a missing device.
+// Check reads a database without taking its lock. It returns a line for each row that the switch
+// could not put into effect, and for each column that is set but would have no effect. It does not
+// find failures that only show when the switch tries, such as a missing device.
 func Check(ctx context.Context, target string, certificates Certificates) (findings []string, err error) {
 	c := New(Setup{Target: target, Log: slog.New(slog.DiscardHandler)})
 	if c.session, err = dial(ctx, target, certificates); err != nil {

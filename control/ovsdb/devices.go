@@ -11,7 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// device is the kernel's state of a network device of the host.
+// device is what the kernel says about a network device of the host.
 type device struct {
 	index   int
 	mtu     int
@@ -75,7 +75,7 @@ func (Kernel) setMTU(dev string, mtu int) error {
 	return netlink.LinkSetMTU(l, mtu)
 }
 
-// facts has the queries to the kernel, which tests replace.
+// facts has what the client asks the kernel. Tests replace it.
 type facts interface {
 	devices() map[string]device
 	routeDevice(to netip.Addr) string
@@ -83,9 +83,10 @@ type facts interface {
 	setMTU(dev string, mtu int) error
 }
 
-// tunnelDevices returns the sorted names of the devices through which the model's tunnels leave. The
-// host's routes to the tunnels' remotes select them. If flows choose the remotes, it returns the device
-// of the default route, and LOCAL devices of other bridges that have addresses.
+// tunnelDevices returns the sorted names of the network devices through which tunnels send. For a
+// tunnel with a fixed remote, the host's route selects the device. If flows choose the remotes,
+// tunnelDevices takes the device of the default route, and LOCAL devices of other bridges that have
+// addresses.
 func (c *Client) tunnelDevices(m *model) (list []string) {
 	c.routesRead = time.Now()
 	seen := map[netip.Addr]bool{}
@@ -121,6 +122,6 @@ func (m *model) hasTunnels() bool {
 	return slices.ContainsFunc(m.ports, func(p port) bool { return option(p.words, "remote") != "" })
 }
 
-// defaultRemote stands for remotes that flows choose. It is a documentation address (RFC 5737), so only
-// the default route leads to it.
+// defaultRemote stands for a remote that flows choose. It is a documentation address (RFC 5737), so
+// only the default route leads to it.
 var defaultRemote = netip.MustParseAddr("192.0.2.1")

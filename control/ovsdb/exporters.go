@@ -9,9 +9,10 @@ import (
 	"strings"
 )
 
-// exporterPorts returns the ports of type=ipfix and type=sflow for a bridge: those of the columns ipfix
-// and sflow of its row "id", and one for each of its rows in Flow_Sample_Collector_Set. A port's name
-// contains the UUID of that row, because several rows may share one row in IPFIX.
+// exporterPorts returns the ports of type=ipfix and type=sflow for a bridge. They come from the
+// columns ipfix and sflow of the bridge's row "id", and from the rows of Flow_Sample_Collector_Set
+// that refer to the bridge. The name of such a port contains the UUID of the bridge or of that row,
+// because several of them may share one row in IPFIX.
 func exporterPorts(t tables, bridge string, id uuid) (list []port) {
 	r := t["Bridge"][id]
 	for _, ref := range r.refs("sflow") {
@@ -78,8 +79,8 @@ func sflowWords(r row) []string {
 	return words
 }
 
-// targetWords returns the option targets= for a row's collectors. usual is the UDP port of targets
-// without a port.
+// targetWords returns the option targets= for the collectors in a row. The argument "usual" is the
+// UDP port of a target without a port.
 func targetWords(r row, usual uint16) []string {
 	var list []string
 	for _, a := range r["targets"].atoms {

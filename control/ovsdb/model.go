@@ -15,7 +15,7 @@ import (
 	"weft/vhost"
 )
 
-// bridge is a bridge with the settings that the database asks for.
+// bridge is a bridge as the database wants it.
 type bridge struct {
 	id          uuid
 	name        string
@@ -25,7 +25,7 @@ type bridge struct {
 	hwaddr      string // MAC address of the port LOCAL; "": the kernel chooses it
 }
 
-// port is a port with the options that the database asks for.
+// port is a port as the database wants it, with its options.
 type port struct {
 	id      uuid
 	table   string // table of the row: Interface, Port (of a bond), Mirror, or the table of an exporter
@@ -37,16 +37,17 @@ type port struct {
 	problem string   // why the switch cannot make the port; "": it can
 }
 
-// model has the bridges and ports that the database asks for.
+// model has the bridges and ports as the database wants them.
 type model struct {
 	bridges []bridge
 	ports   []port
 }
 
-// wanted derives the model from the rows. rundir is the directory of vhost-user sockets.
+// wanted returns the bridges and ports that the rows of the database ask for. rundir is the
+// directory of vhost-user sockets.
 //
-// While other_config:flow-restore-wait is true, a script such as ovs-ctl restores the flows. Until it is
-// done, no bridge has controllers, and no bridge forwards in standalone mode.
+// While other_config:flow-restore-wait is true, a script such as ovs-ctl restores the flows. Until
+// it is done, no bridge has controllers, and no bridge forwards in standalone mode.
 func wanted(t tables, rundir string) (m model) {
 	_, root := t.root()
 	names := map[string]bool{}
@@ -172,8 +173,9 @@ func vlanWords(r row) (words []string) {
 	return words
 }
 
-// queueWords returns the option qos= for a row in table Port. It has those queues of the port's QoS row
-// that have a max-rate. Each queue is a token bucket that flows choose with set_queue.
+// queueWords returns the option qos= for a row in table Port. The option has the queues of the
+// port's QoS row that have a max-rate. Each queue is a token bucket, which flows select with
+// set_queue.
 func queueWords(t tables, r row) []string {
 	var queues []string
 	for _, id := range r.refs("qos") {

@@ -7,8 +7,8 @@
 //	ovsdb.go         the client: connects, holds the lock, decides when to work
 //	session.go       JSON-RPC with the server
 //	value.go, rows.go   values and rows, and their changes
-//	model.go         from rows to words of weft add-port
-//	reconcile.go     from words to changes of the switch
+//	model.go         turns rows into the options that weft add-port takes
+//	reconcile.go     adds, changes and deletes the switch's bridges and ports
 //	mirrors.go, exporters.go, bonds.go   mirrors and exporters of bridges, ports of several interfaces
 //	settings.go      zones of connection tracking, and limits of flow tables
 //	devices.go       the kernel's devices and routes
@@ -43,21 +43,22 @@ const (
 	maxBackoff = 8 * time.Second
 	// statusInterval is the time between two write-backs of the states of ports and controllers.
 	statusInterval = time.Second
-	// Changes of links are written at once, up to linkBurst times in a row, and then at most once in
-	// linkPause.
+	// A change of a link's state is written to the database at once, up to linkBurst times in a row.
+	// Then there is at most one write in linkPause.
 	linkPause = 20 * time.Millisecond
 	linkBurst = 16
 	// usualStats is the default of other_config:stats-update-interval, in milliseconds.
 	usualStats = 5000
-	// checkEvery is the number of received bytes after which the client computes again how much memory
-	// its rows take.
+	// checkEvery is the number of received bytes after which the client computes again how much
+	// memory its rows take.
 	checkEvery = 8 << 20
 )
 
 // Setup has the dependencies of a Client.
 type Setup struct {
 	Target string // address of the ovsdb-server, see CheckTarget
-	// Certificates are for a target with ssl:. The client reads them again for each connection.
+	// Certificates returns the certificates for a target with ssl:. The client calls it for each
+	// connection.
 	Certificates Certificates
 	Switch       Switch
 	Tables       FlowTables // nil: the database does not set limits of flow tables
@@ -89,8 +90,9 @@ type Client struct {
 	problems      map[uuid]string     // last logged reasons, by row in Interface
 	bridgeProblem map[string]string
 	missingBridge map[string]bool // bridges that could not be added
-	// limited has the zones whose limits the database has set. defaultLimited is true if the database
-	// has set the default limit. Other limits may come from ovs-appctl dpctl/ct-set-limits, and stay.
+	// limited has the connection tracking zones whose limits the database has set. defaultLimited is
+	// true if the database has set the default limit. The client does not remove limits that others
+	// have set, for example with ovs-appctl dpctl/ct-set-limits.
 	limited        map[uint16]bool
 	defaultLimited bool
 	vlanLimit      int // last limit passed to the flow tables; 0: none
@@ -100,8 +102,8 @@ type Client struct {
 	statsWritten   time.Time
 	tooMuch        atomic.Uint64 // number of sessions that ended with errTooMuch
 	routesRead     time.Time     // when the routes of the tunnels were last queried
-	// uplinkAsked has the time when a tunnel's remote lacked an uplink, by the device that its route
-	// leaves through.
+	// uplinkAsked has the time at which the client last noticed that a tunnel's remote has no uplink.
+	// The key is the name of the device to which the route leads.
 	uplinkAsked map[string]time.Time
 }
 
@@ -111,12 +113,13 @@ func New(s Setup) *Client {
 		uplinkAsked: map[string]time.Time{}}
 }
 
-// LimitRows emits the row of `weft show limits` about the memory for the database's rows.
+// LimitRows reports the limit of the memory for the database's rows, for `weft show limits`.
 func (c *Client) LimitRows(emit func(limits.Row)) {
 	emit(limits.Row{Name: "ovsdb_bytes", Unit: "bytes", Holder: limits.All(), Limit: maxRowBytes, Refused: c.tooMuch.Load()})
 }
 
-// Run follows the database until ctx ends. Without a connection the switch stays as it is.
+// Run connects to the database and keeps the switch in agreement with it until ctx ends. Without a
+// connection the switch stays as it is.
 func (c *Client) Run(ctx context.Context) {
 	c.logCapabilities()
 	backoff := minBackoff
@@ -141,7 +144,7 @@ func (c *Client) Run(ctx context.Context) {
 	}
 }
 
-// follow serves one connection to the database, and returns the reason of its end.
+// follow serves one connection to the database, and returns the reason why it ended.
 func (c *Client) follow(ctx context.Context) (err error) {
 	if c.session, err = dial(ctx, c.setup.Target, c.setup.Certificates); err != nil {
 		return err
@@ -243,8 +246,8 @@ func (c *Client) checkRows() error {
 	return err
 }
 
-// takeNotifications applies the notifications that have arrived. Each update is a whole transaction, so
-// the rows are consistent after each.
+// takeNotifications applies the notifications that have arrived. Each update is a whole transaction
+// of the database, so the rows are consistent after it.
 func (c *Client) takeNotifications() error {
 	notifications := c.session.notifications()
 	for _, m := range notifications {
@@ -280,8 +283,8 @@ func (c *Client) takeNotifications() error {
 	return c.checkRows()
 }
 
-// work changes the switch until it agrees with the rows, if the rows have changed or a failed port is
-// due for another attempt. It then writes the switch's state back.
+// work changes the switch until it agrees with the rows. It does so if the rows have changed, or if
+// it is time to try a failed port again. It then writes the switch's state to the database.
 func (c *Client) work(now time.Time) error {
 	if !c.ready() {
 		return nil
@@ -303,15 +306,15 @@ func (c *Client) work(now time.Time) error {
 	return c.writeBack(now)
 }
 
-// ready reports whether the switch follows the rows: it has the lock, and the database asks for something,
-// as it does after ovs-vsctl init.
+// ready reports whether the client may change the switch. It needs the database's lock, and the
+// database must have a row in table Open_vSwitch, as it does after ovs-vsctl init.
 func (c *Client) ready() bool {
 	_, root := c.rows.root()
 	return c.locked && root != nil
 }
 
-// due reports whether it is time to try a failed port again, or to query the routes of tunnels again. A
-// failed port is tried at once when its device appears.
+// due reports whether it is time to try a failed port again, or to query the routes of tunnels
+// again. A failed port is tried at once when its network device appears.
 func (c *Client) due(now time.Time) (due bool) {
 	if len(c.failed) > 0 {
 		devices := c.kernel.devices()
@@ -325,8 +328,8 @@ func (c *Client) due(now time.Time) (due bool) {
 	return due || now.Sub(c.routesRead) >= retryInterval && c.model.hasTunnels()
 }
 
-// noteProblems logs why the model's ports with a problem cannot be made, again only when the reason
-// changes.
+// noteProblems logs why certain ports cannot be made from their rows. It logs again only when the
+// reason changes.
 func (c *Client) noteProblems(m *model) {
 	problems := map[uuid]string{}
 	for i := range m.ports {
@@ -342,7 +345,8 @@ func (c *Client) noteProblems(m *model) {
 	c.problems = problems
 }
 
-// noteIgnored calls the function warn for each column that is set but has no effect in this switch.
+// noteIgnored calls the function warn for settings in the rows that have no effect in this switch,
+// or not the requested one.
 func noteIgnored(t tables, warn func(subject, reason string)) {
 	for _, r := range t["QoS"] {
 		if kind := r.text("type"); kind == "linux-noop" {

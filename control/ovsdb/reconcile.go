@@ -27,8 +27,8 @@ type Switch interface {
 	// Controllers returns the states of a bridge's connections to controllers, by target such as
 	// tcp:192.0.2.1:6653.
 	Controllers(bridge string) map[string]Controller
-	// SetCertificates sets the files for connections to controllers of ssl:. nil: those of the switch's
-	// configuration.
+	// SetCertificates sets the files for connections to controllers with ssl:. If files is nil, the
+	// connections use the files of the switch's configuration.
 	SetCertificates(files *SSL)
 }
 
@@ -57,8 +57,8 @@ type Controller struct {
 	Problem   string
 }
 
-// PortChanges changes ports in one transaction. onFailure gets the error of a change that was accepted
-// at first but failed when the transaction ended.
+// PortChanges changes ports in one transaction. Add and Modify may return no error although the
+// change fails later, at the end of the transaction. onFailure then gets the error.
 type PortChanges interface {
 	Add(name string, words []string, onFailure func(error)) error
 	Modify(name string, words []string, onFailure func(error)) error
@@ -78,8 +78,8 @@ type failure struct {
 	reason string
 	tried  time.Time
 	device bool // at the last attempt there was a device with the port's name
-	// ofBridge is true if the port failed because its bridge is missing. It is tried again as soon as
-	// the bridge exists.
+	// ofBridge is true if the port failed because its bridge is missing. The client tries the port
+	// again as soon as the bridge exists.
 	ofBridge bool
 }
 
@@ -87,13 +87,14 @@ type failure struct {
 // vSwitch sends tunnels through the host's stack, so the database does not name uplinks.
 const uplinkPrefix = "uplink-"
 
-// isUplink reports whether the port carries tunnels. The database does not configure uplinks.
+// isUplink reports whether the port is an uplink, which carries the datagrams of tunnels. The
+// database does not configure uplinks.
 func isUplink(p *api.Port) bool {
 	return p.Type == "uplink" || p.Type == "af_xdp" || p.Type == "af_packet"
 }
 
-// reconcile changes the switch until it agrees with the model. It is one transaction if no bridge
-// changes. If one port fails, reconcile records the failure and continues with the others.
+// reconcile changes the switch until it has the bridges and ports of m. It is one transaction if no
+// bridge changes. If a port fails, reconcile records the failure and continues with the others.
 func (c *Client) reconcile(m *model, now time.Time) {
 	present := c.portsByName()
 	desired := map[string]*port{}
@@ -133,9 +134,9 @@ func (c *Client) portsByName() map[string]*api.Port {
 	return present
 }
 
-// deletePorts deletes the ports that the database does not name, and the ports whose type, bridge or
-// requested number differ in the database. So ports that are added later can have the names and numbers
-// of deleted ones.
+// deletePorts deletes the ports that the database does not have. It also deletes the ports whose
+// type, bridge or requested number differ in the database. Ports that are added later can then have
+// the names and numbers of deleted ports.
 func (c *Client) deletePorts(ports PortChanges, present map[string]*api.Port, desired map[string]*port) {
 	for _, name := range slices.Sorted(maps.Keys(present)) {
 		p, d := present[name], desired[name]
@@ -147,8 +148,8 @@ func (c *Client) deletePorts(ports PortChanges, present map[string]*api.Port, de
 	}
 }
 
-// kept reports whether the port can become the desired one by a change, instead of being deleted and
-// added.
+// kept reports whether a change of options can turn port p into the desired port d. Otherwise p is
+// deleted and added again.
 func kept(p *api.Port, d *port) bool {
 	for _, key := range []string{"type", "bridge", "ofport_request"} {
 		if p.Options[key] != option(d.words, key) {
@@ -174,7 +175,7 @@ func (c *Client) deletePort(ports PortChanges, name string) {
 	}
 }
 
-// bridgesDiffer reports whether the bridges of the switch, or their settings, differ from those of model
+// bridgesDiffer reports whether the bridges of the switch, or their settings, differ from those in
 // m.
 func (c *Client) bridgesDiffer(m *model) bool {
 	present := map[string]api.Bridge{}
@@ -187,8 +188,8 @@ func (c *Client) bridgesDiffer(m *model) bool {
 	})
 }
 
-// continues reports whether the bridge can become the desired one by a change, instead of being deleted
-// and added.
+// continues reports whether a change of settings can turn the switch's bridge b into the desired
+// bridge. Otherwise the bridge is deleted and added again.
 func (d *bridge) continues(b *api.Bridge) bool {
 	return d.datapathID == "" || sameID(d.datapathID, b.DatapathID)
 }
@@ -198,9 +199,9 @@ func (d *bridge) agrees(b *api.Bridge) bool {
 	return b.FailMode == d.failMode && slices.Equal(slices.Sorted(slices.Values(b.Controllers)), d.controllers)
 }
 
-// reconcileBridges changes the bridges of the switch until they agree with model m. It deletes bridges
-// that m lacks or has with another datapath ID, then adds or changes the others. It logs the error of a
-// bridge and continues.
+// reconcileBridges changes the bridges of the switch until they agree with those in m. First it
+// deletes the bridges that are not in m, or have another datapath ID there. Then it adds or changes
+// the others. It logs the error of a bridge and continues.
 func (c *Client) reconcileBridges(m *model) {
 	desired := map[string]*bridge{}
 	for i := range m.bridges {
@@ -240,8 +241,8 @@ func sameID(a, b string) bool {
 	return strings.EqualFold(strings.TrimLeft(a, "0"), strings.TrimLeft(b, "0"))
 }
 
-// reconcileUplinks adds an uplink for each device that a tunnel uses. It deletes the uplinks that it has
-// added for devices that no tunnel uses any more.
+// reconcileUplinks adds an uplink for each network device through which a tunnel sends. It deletes
+// an uplink that it has added if no tunnel uses the device any more.
 func (c *Client) reconcileUplinks(ports PortChanges, m *model, present map[string]*api.Port) {
 	taken := map[string]bool{} // devices that have an uplink
 	wanted := c.tunnelDevices(m)
@@ -268,8 +269,8 @@ func (c *Client) reconcileUplinks(ports PortChanges, m *model, present map[strin
 	}
 }
 
-// lacksUplink reports whether the route to a remote of a tunnel leaves through a device that has no uplink
-// yet, for example because the address of the device is new. It reports each device once in
+// lacksUplink reports whether the route to a tunnel's remote leads to a device without an uplink,
+// for example because the device has a new address. It reports each device only once in
 // retryInterval, because some devices cannot be uplinks.
 func (c *Client) lacksUplink(present map[string]*api.Port, now time.Time) (lacks bool) {
 	taken := map[string]bool{}
@@ -290,8 +291,9 @@ func (c *Client) lacksUplink(present map[string]*api.Port, now time.Time) (lacks
 	return lacks
 }
 
-// reconcilePorts adds and changes ports. presentPorts has the ports of the switch. reconcilePorts stores
-// the result of each port in "results", except for failed ports whose next attempt is not due.
+// reconcilePorts adds and changes ports until the switch has the desired ones. presentPorts has the
+// ports of the switch. "results" gets the result of each port, except for failed ports that are not
+// yet due for another attempt.
 func (c *Client) reconcilePorts(ports PortChanges, desired map[string]*port, presentPorts map[string]*api.Port, results map[*port]error, now time.Time) {
 	var missing []*port
 	for _, name := range slices.Sorted(maps.Keys(desired)) {
@@ -316,8 +318,9 @@ func (c *Client) reconcilePorts(ports PortChanges, desired map[string]*port, pre
 		}
 		missing = append(missing, d)
 	}
-	// Ports are added last, because a new port may need the number or the device of a deleted one. Each
-	// port prefers the number that an earlier process has written to ofport, because flows contain it.
+	// Ports are added last, because a new port may need the number or the device of a deleted one. If
+	// the column ofport already has a number, the port gets this number again if possible, because
+	// flows contain it.
 	for _, d := range missing {
 		if d.ofport > 0 {
 			ports.Prefer(d.bridge, d.name, d.ofport)
@@ -353,7 +356,8 @@ func (c *Client) finishPort(d *port, err error, now time.Time) {
 	}
 }
 
-// differences returns the options for mod-port that turn a port's options into optionWords.
+// differences returns the changes of options (for mod-port) after which the port has exactly the
+// options optionWords.
 func differences(options map[string]string, optionWords []string) (changes []string) {
 	for _, w := range optionWords {
 		key, value, _ := strings.Cut(w, "=")
@@ -369,7 +373,7 @@ func differences(options map[string]string, optionWords []string) (changes []str
 	return changes
 }
 
-// warn logs a problem of a subject, and again only when the reason changes.
+// warn logs a problem. For each subject, it logs again only when the reason changes.
 func (c *Client) warn(subject, reason string) {
 	if c.warned[subject] != reason {
 		c.warned[subject] = reason

@@ -154,7 +154,8 @@ var written = map[string]bool{"admin_state": true, "bfd_status": true, "bond_act
 	"datapath_types": true, "datapath_version": true, "db_version": true, "duplex": true, "error": true, "iface_types": true, "ifindex": true,
 	"is_connected": true, "lacp_current": true, "link_speed": true, "link_state": true, "mac_in_use": true, "mtu": true, "ofport": true, "ovs_version": true, "role": true, "status": true}
 
-// concern reports whether the updates change anything that the switch reads. Its own write-backs do not.
+// concern reports whether the updates change a column that the switch reads. The switch's own writes
+// do not.
 func (u tableUpdates) concern() bool {
 	for _, changes := range u {
 		for _, r := range changes {

@@ -161,7 +161,8 @@ func (l *messageReader) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// errTooMuch ends a session if its server sends more than the switch can keep.
+// errTooMuch ends a session if the server sends more than the limits allow, such as maxMessage and
+// maxRows.
 var errTooMuch = errors.New("the server sends too much")
 
 func (s *session) take(m message) error {

@@ -22,7 +22,7 @@ type Tracker interface {
 	Change(change *api.ChangeConntrack) error
 }
 
-// FlowTables are the bridges' flow tables, whose limits the database configures.
+// FlowTables has the flow tables of all bridges, whose limits the database configures.
 type FlowTables interface {
 	Tables(bridge string) ([]api.Table, error)
 	ModifyTable(bridge string, mod api.ModTable) error
@@ -39,7 +39,7 @@ type Learning struct {
 	ForwardsBPDUs bool       // forward frames to reserved addresses too
 }
 
-// settings are the configuration in the database that concerns neither bridges nor ports.
+// settings has the configuration in the database that concerns neither bridges nor ports.
 type settings struct {
 	zones        map[uint16]zone
 	defaultLimit *uint32 // Datapath.ct_zone_default_limit
@@ -60,9 +60,9 @@ type tableSettings struct {
 	evict bool
 }
 
-// wantedSettings derives the settings from the rows. The switch has one datapath, so it joins the zones
-// of all datapaths in the database. If two datapaths have the same zone, the last one in order of type
-// counts: system.
+// wantedSettings returns the settings that the rows of the database ask for. The database may have
+// several datapaths, but the switch has only one, which gets the zones of all. If two datapaths have
+// the same zone, the one whose type is last in the alphabet counts, such as "system" after "netdev".
 func wantedSettings(t tables) settings {
 	w := settings{zones: map[uint16]zone{}, tables: map[string]map[int]tableSettings{}, learning: map[string]Learning{}, vlanLimit: 2}
 	_, root := t.root()
@@ -101,9 +101,10 @@ func wantedSettings(t tables) settings {
 	return w
 }
 
-// wantedLearning derives the settings of a bridge's action normal from its other_config. As Open
-// vSwitch does, it replaces a number out of range by the nearest one in range, and what is no number by
-// the default. It calls the function warn for each of them.
+// wantedLearning returns the settings of a bridge's action normal, from the bridge's other_config. A
+// number that is too large or too small is replaced by the nearest valid one. The default replaces
+// 0, a negative number, and a text that is no number. wantedLearning calls the function warn for
+// each value that it replaces.
 func wantedLearning(b row, warn func(key, reason string)) (l Learning) {
 	bounded := func(key, unit string, lowest, highest int64) int64 {
 		text := b.get("other_config", key)
@@ -143,7 +144,8 @@ func (r row) limit(column string) *uint32 {
 	return &limit
 }
 
-// seconds returns a column that maps names of timeouts to seconds, without values out of range.
+// seconds returns a column that maps the names of timeouts to seconds. It leaves out values out of
+// range.
 func (r row) seconds(column string) map[string]uint32 {
 	m := map[string]uint32{}
 	for name, n := range r[column].pairs {
@@ -160,8 +162,8 @@ func (r row) seconds(column string) map[string]uint32 {
 // ignored.
 var kernelTimeouts = []string{"tcp_syn_sent2", "tcp_retransmit", "tcp_unack"}
 
-// agreeSettings changes the switch's settings until they agree with the rows. It returns false if the
-// engine does not serve yet; the caller then tries again later.
+// agreeSettings changes the switch's settings until they agree with the rows. It returns false if no
+// engine runs yet. The caller then tries again later.
 func (c *Client) agreeSettings(w *settings) bool {
 	if c.setup.Tables != nil {
 		if c.vlanLimit != w.vlanLimit {
@@ -210,8 +212,8 @@ func valueOf(n *uint32) uint32 {
 	return *n
 }
 
-// agreeZone sets the timeouts and the limit of a zone as the database has them. usual has the default
-// timeouts.
+// agreeZone sets the timeouts and the limit of a connection tracking zone to those of the database.
+// "usual" has the default timeouts.
 func (c *Client) agreeZone(number uint16, want zone, present api.Zone, usual map[string]uint32) {
 	if want.timeouts != nil {
 		timeouts := maps.Clone(usual)
@@ -249,8 +251,8 @@ func (c *Client) agreeLearning(bridge string, want Learning) {
 	}
 }
 
-// agreeTables sets the limits of a bridge's flow tables as the database has them. As with Open vSwitch,
-// a table without a row has no limit.
+// agreeTables sets the limits of a bridge's flow tables to those of the database. As with Open
+// vSwitch, a table without a row has no limit.
 func (c *Client) agreeTables(bridge string, want map[int]tableSettings) {
 	list, err := c.setup.Tables.Tables(bridge)
 	if err != nil {

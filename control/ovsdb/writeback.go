@@ -11,14 +11,14 @@ import (
 	"weft/api"
 )
 
-// transaction collects the updates of columns whose values differ from the rows.
+// transaction collects updates of the columns whose values in the database are outdated.
 type transaction struct {
 	rows   tables
 	schema *schema
 	ops    []any
 }
 
-// set adds an update of those columns of a row whose values differ.
+// set adds an update of those columns of a row whose values in the database differ.
 func (t *transaction) set(table string, id uuid, columns map[string]value) {
 	changed := map[string]value{}
 	for column, v := range columns {
@@ -63,8 +63,8 @@ func (c *Client) writeBack(now time.Time) error {
 	return c.commit(t.ops)
 }
 
-// commit sends operations as one transaction, which fails if the switch does not have the database's
-// lock.
+// commit sends operations to the server as one transaction. The server refuses the transaction if
+// the switch does not have the database's lock.
 func (c *Client) commit(ops []any) error {
 	if len(ops) == 0 {
 		return nil
@@ -116,8 +116,9 @@ func (c *Client) writeBridges(t *transaction, now time.Time, withStatistics bool
 	}
 }
 
-// controllerStatus returns the state of a controller and the value of its column status, in the words of
-// ovs-vswitchd.conf.db(5). problem is the reason why the bridge lacks its controllers, or "".
+// controllerStatus returns the state of a controller, and the value of the column status in the
+// words of ovs-vswitchd.conf.db(5). problem is the reason why the bridge could not get its
+// controllers, or "".
 func controllerStatus(target string, states map[string]Controller, problem string, now time.Time) (Controller, map[string]string) {
 	if !connectable(target) {
 		return Controller{}, map[string]string{"state": "VOID", "last_error": "expected tcp: or ssl:; tools use the socket BRIDGE.mgmt"}
