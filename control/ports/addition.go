@@ -24,8 +24,8 @@ const (
 	nextEngineInterval = 20 * time.Millisecond
 )
 
-// attachFirst passes a new port's device to the engine. If the engine ends meanwhile, interrupted is
-// true, err is nil, and the next engine gets the port.
+// attachFirst passes a new port's device to the engine. If the engine ends meanwhile, it returns
+// true and no error, because the next engine gets the port.
 func (p *switchPort) attachFirst() (interrupted bool, err error) {
 	if err = p.driver.attach(false); errors.Is(err, engine.ErrGone) {
 		p.fail(err)
@@ -55,8 +55,9 @@ func (ps *Ports) completeAddition(p *switchPort) (api.Port, error) {
 	return described, errors.Join(failure, err)
 }
 
-// awaitAttachment returns when an engine has the port, when the port is held back from engines because
-// it has hung one, after nextEngineTimeout, or when the daemon stops (Ports.Run ends).
+// awaitAttachment returns when an engine has the port, after nextEngineTimeout, or when the daemon
+// stops (Ports.Run ends). It also returns if no engine gets the port for now, because the port has
+// hung an earlier engine.
 func (ps *Ports) awaitAttachment(p *switchPort) {
 	timeout := time.NewTimer(nextEngineTimeout)
 	defer timeout.Stop()

@@ -20,7 +20,7 @@ var adminOptions = optionTable{
 	"flood": {check: oneOf("on", "off")},
 }
 
-// usualValues maps options to the values that mean the same as leaving the option out.
+// usualValues has, by option, the value that means the same as no option.
 var usualValues = map[string]string{"admin": "up", "flood": "on", "weight": "1"}
 
 func fillAdmin(info *xlate.PortInfo, values map[string]string) {
@@ -33,8 +33,8 @@ const adminDown = "down by admin=down"
 // Admin is the administrative state of a port: OpenFlow's OFPPC_PORT_DOWN and OFPPC_NO_FLOOD.
 type Admin struct{ Down, NoFlood bool }
 
-// SetAdmin sets the options admin= and flood= of a port. It refuses uplinks, whose device the kernel
-// keeps.
+// SetAdmin sets the options admin= and flood= of a port. It refuses uplinks, because ip link sets
+// the state of their devices.
 func (ps *Ports) SetAdmin(name string, set Admin) error {
 	return ps.configuration.Update(func(tx *change.Tx) error {
 		if p := ps.portByName(name); p != nil && p.info.Kind == xlate.PortUplink {

@@ -53,7 +53,8 @@ func absolutePath(value string) string {
 	return ""
 }
 
-// checkBFD refuses BFD options that lack another option, and BFD on a port without listed remotes.
+// checkBFD refuses BFD options that need another option. It also refuses BFD on a port whose option
+// remote= does not list addresses.
 func checkBFD(values map[string]string) error {
 	for _, key := range []string{"bfd_min_tx", "bfd_min_rx", "bfd_mult", "bfd_one_hop", "bfd_auth", "bfd_key_file", "bfd_key_id"} {
 		if values[key] != "" && values["bfd"] != "on" {

@@ -33,9 +33,9 @@ func macAddress(value string) string {
 	return checkBinding(value, "")
 }
 
-// fillBinding stores in info the addresses from which a port may send frames. It
-// returns an error for too many addresses. A tap is restricted only if it has the
-// option addresses=; the tap's own MAC address is always allowed.
+// fillBinding stores the addresses from which a port may send frames in "info". It returns an error
+// for too many addresses. A tap is only restricted if it has the option addresses=. The tap's own
+// MAC address is always allowed.
 func fillBinding(info *xlate.PortInfo, kind string, values map[string]string) error {
 	macs, addresses := values["mac"], values["addresses"]
 	if (kind == kindTap || kind == kindLocal) && (addresses == "" || xlate.NamesMAC(addresses, macs)) {

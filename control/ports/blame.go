@@ -10,8 +10,8 @@ import (
 	"weft/control/watchdog"
 )
 
-// Blame logs a hang of the engine, and holds back the ports on which the engine hung: new engines do
-// not get these ports for a while. It ends the sessions of guests behind such ports.
+// Blame logs that the engine hangs, and marks the ports that may have caused it: new engines do not
+// get these ports for a while. It ends the vhost-user sessions of these ports.
 func (ps *Ports) Blame(tx *change.Tx, h *watchdog.Hang) {
 	reason := h.Text(func(number uint32) string { return ps.portNameOf(tx, number) })
 	ps.log.Error("the engine hangs, replacing it", "why", reason)
@@ -36,14 +36,14 @@ func (ps *Ports) portNameOf(_ *change.Tx, number uint32) string {
 	return fmt.Sprint(number)
 }
 
-// isForeign reports whether the port's frames are in memory of another process: a guest, which can delay
-// the worker's accesses to it.
+// isForeign reports whether the port's frames are in the memory of a guest. The guest can delay the
+// worker's accesses to its memory.
 func (ps *Ports) isForeign(_ *change.Tx, number uint32) bool {
 	p := ps.byNumber[number]
 	return p != nil && p.kind == kindVhost
 }
 
-// Held returns the reason why a port is held back from engines after hangs, or nil.
+// Held returns the reason why engines do not get the port for now (it has hung an engine), or nil.
 func (ps *Ports) Held(number uint32) error { return ps.suspects.Held(number, time.Now()) }
 
 // MemoryFiles returns duplicates of the descriptors of a port's guest memory files. The caller closes

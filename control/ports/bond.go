@@ -18,8 +18,8 @@ import (
 )
 
 // kindBond is the type of a bond. Its members are the ports of the same bridge with the option
-// bond=NAME. A bond has no device. Package bond decides which members send. This file tells package bond
-// which links are up, and puts the decision into the view that translations read.
+// bond=NAME. A bond has no device. Package bond decides which members send. This file tells package
+// bond which links are up, and stores the decision where the look-ups of frames find it.
 const kindBond = "bond"
 
 // bondOption names the bond that a port is a member of.
@@ -61,7 +61,8 @@ func peerBond(value string) string {
 	return ""
 }
 
-// joinBonds sets the bond number in each member's info, and each bond's present state for translations.
+// joinBonds stores the number of the bond in the PortInfo of each member, and the present state of
+// the bond in the PortInfo of the bond. Look-ups of frames read both.
 func (ps *Ports) joinBonds(*change.Tx) {
 	states, speaking := map[string]*bond.Bond{}, map[uint32]bool{}
 	for _, p := range ps.byNumber {
@@ -96,8 +97,9 @@ func (ps *Ports) joinBonds(*change.Tx) {
 	}
 }
 
-// stepBond passes the present links of a bond's members to package bond, and LACP's decisions if the
-// bond has LACP. It reports whether the members that send have changed.
+// stepBond tells package bond which members' links are up. If the bond has LACP, a link counts as up
+// only if LACP lets the member carry frames. stepBond reports whether the sending members have
+// changed.
 func (ps *Ports) stepBond(p *switchPort) (changed bool) {
 	s := ps.bonds[p.saved.Name]
 	var links []bond.Link
@@ -152,8 +154,8 @@ func (ps *Ports) stepBond(p *switchPort) (changed bool) {
 	return changed
 }
 
-// showBond stores the state of a bond in the port's info, for the next view. It reports whether the
-// state has changed.
+// showBond stores the state of a bond in the bond's PortInfo. The next set of ports for look-ups
+// gets it. showBond reports whether the state has changed.
 func (ps *Ports) showBond(p *switchPort, s *bond.Bond, state *xlate.Bond) (changed bool) {
 	changed = p.info.Members == nil || *p.info.Members != *state
 	p.info.Members = state
@@ -165,7 +167,8 @@ func (ps *Ports) showBond(p *switchPort, s *bond.Bond, state *xlate.Bond) (chang
 	return changed
 }
 
-// describeBond returns the state of a bond for the API, or nil if the bond is new and in no view.
+// describeBond returns the state of a bond for the API. It returns nil if the bond is new and its
+// state is not known yet.
 func (ps *Ports) describeBond(p *switchPort) *api.Bond {
 	s := ps.bonds[p.saved.Name]
 	if s == nil {
@@ -185,8 +188,9 @@ func (ps *Ports) describeBond(p *switchPort) *api.Bond {
 	return a
 }
 
-// ChangeBond calls apply with the state of a bond and the number of one of its members, and then makes a
-// new view from the result. apply returns the reason why it refuses, or "".
+// ChangeBond calls "apply" with the state of a bond and the number of one of its members. The commit
+// makes the result known to look-ups of frames. "apply" returns the reason why it refuses the
+// change, or "".
 func (ps *Ports) ChangeBond(name, member string, apply func(b *bond.Bond, number uint32) (trouble string)) error {
 	return ps.configuration.Update(func(tx *change.Tx) error {
 		p, m := ps.portByName(name), ps.portByName(member)

@@ -15,17 +15,20 @@ import (
 	"weft/port"
 )
 
-// This file has the tunnel that weft-central declares, and the assignment of ports to its networks.
+// This file has what weft-central, the service that configures the networks of many hosts, has
+// declared for this host: the tunnel between the hosts, and which port belongs to which network.
 // weft-central's agent (control/agent) saves the declarations.
 
-// CentralPort is the reserved name of the tunnel port to the other hosts that weft-central manages.
+// CentralPort is the reserved name of the tunnel port that leads to the other hosts of the service
+// weft-central.
 const CentralPort = "central"
 
-// centralNumber is the port number of weft-central's tunnel, unless another port already has this
-// number. Megaflows contain the number, so a constant keeps them valid when control restarts.
+// centralNumber is the port number of the tunnel of the service weft-central, unless another port
+// already has this number. Megaflows contain the number. They stay valid when a new control process
+// starts, because the number is constant.
 const centralNumber = port.MaxPorts - 1
 
-// portID is the option id=, by which weft-central knows the port.
+// portID is the option id=, by which the service weft-central identifies the port.
 var portID = option{check: func(value string) string {
 	if value == "" || len(value) > 255 || strings.ContainsFunc(value, func(r rune) bool { return r <= ' ' || r > '~' || r == ',' }) {
 		return "1 to 255 printable characters without blanks and commas"
@@ -33,17 +36,18 @@ var portID = option{check: func(value string) string {
 	return ""
 }}
 
-// Declaration assigns a port to a network of weft-central.
+// Declaration says to which network of the service weft-central a port belongs.
 type Declaration struct {
 	VNI uint32
 	// Binding restricts the addresses from which the port may send; nil: no
 	// restriction.
 	Binding *xlate.Binding
-	// Policy has the rules of the port's groups; nil: the port is in no group.
+	// Policy has the firewall rules of the port's groups; nil: the port is in no group.
 	Policy *xlate.Policy
 }
 
-// central has what weft-central has declared for this host. The configuration lock guards it.
+// central has what the service weft-central has declared for this host. The configuration lock
+// guards it.
 type central struct {
 	loaded   bool                   // Load has made the saved ports
 	endpoint netip.Addr             // local address of weft-central's tunnel; invalid: no tunnel
@@ -51,10 +55,11 @@ type central struct {
 	ports    map[string]Declaration // by port name; the port may not exist
 }
 
-// Declare assigns ports to networks of weft-central. declared has the declarations by port name; a nil
-// entry removes the port from its network. A declaration also applies to a port that is added later.
-// endpoint is the local address of the tunnel; if it is invalid, the tunnel does not change. The
-// returned error concerns only the tunnel; the assignments are made.
+// Declare assigns ports to networks of the service weft-central. declared has the declarations by
+// port name; a nil entry removes the port from its network. A declaration also applies to a port
+// that is added later. "endpoint" is the local address of the tunnel to the other hosts. If it is
+// invalid, the tunnel does not change. The error is only about the tunnel; the ports are assigned
+// even then.
 func (ps *Ports) Declare(tx *change.Tx, endpoint netip.Addr, declared map[string]*Declaration) error {
 	c, changed := &ps.central, false
 	if c.ports == nil {
@@ -103,8 +108,8 @@ func (d *Declaration) equal(o *Declaration) bool {
 	})
 }
 
-// declaredInfo returns what translations read about a port. A declaration of weft-central replaces the
-// options vni=, mac= and addresses=.
+// declaredInfo returns the PortInfo of a port, which look-ups of frames read. A declaration of the
+// service weft-central replaces the options vni=, mac= and addresses=.
 func (ps *Ports) declaredInfo(p *switchPort) xlate.PortInfo {
 	info := p.info
 	if d, ok := ps.central.ports[p.saved.Name]; ok && info.Kind == xlate.PortNormal && info.Bridge == 0 && p.kind != kindLocal {
@@ -113,8 +118,9 @@ func (ps *Ports) declaredInfo(p *switchPort) xlate.PortInfo {
 	return info
 }
 
-// setTunnel opens weft-central's tunnel at the declared endpoint, and replaces a tunnel at an earlier
-// endpoint. If changed is true, the caller makes a new view and updates what depends on it.
+// setTunnel opens the tunnel of the service weft-central with the declared local address, and
+// replaces a tunnel with an earlier address. If changed is true, the caller updates the set of ports
+// and what depends on it.
 func (ps *Ports) setTunnel(tx *change.Tx) (changed bool, err error) {
 	c := &ps.central
 	old := c.tunnel
@@ -146,8 +152,8 @@ func (ps *Ports) setTunnel(tx *change.Tx) (changed bool, err error) {
 	return true, nil
 }
 
-// openTunnel opens weft-central's tunnel port under the given number. It does not add it to the set of
-// ports.
+// openTunnel opens the tunnel port of the service weft-central with the given number. The caller
+// adds it to the set of ports.
 func (ps *Ports) openTunnel(number uint32) (*switchPort, error) {
 	options := []string{"type=" + kindVXLAN, "vni=flow", "remote=flow", "local=" + ps.central.endpoint.String()}
 	p, err := ps.newPort(store.Port{Number: number, Name: CentralPort, Options: options})
@@ -165,7 +171,8 @@ func (ps *Ports) openTunnel(number uint32) (*switchPort, error) {
 	return p, nil
 }
 
-// CentralTrouble returns the reason why weft-central's tunnel reaches no other host, or "".
+// CentralTrouble returns the reason why the tunnel of the service weft-central reaches no other
+// host, or "".
 func (ps *Ports) CentralTrouble() (reason string) {
 	ps.configuration.View(func(tx *change.Tx) {
 		if ps.central.tunnel != nil && len(ps.uplinks(tx)) == 0 {
@@ -184,15 +191,15 @@ func (ps *Ports) Numbers(*change.Tx) map[string]uint32 {
 	return numbers
 }
 
-// Guest is a port that weft-central may assign to a network.
+// Guest is a guest's port, which the service weft-central may assign to a network.
 type Guest struct {
 	Name, ID string
 	Up       bool
-	// Added differs between a deleted port and a port that is added later under the same name.
+	// Added is a number that tells a port from a deleted port with the same name.
 	Added uint64
 }
 
-// Guests returns the ports of guests in the first bridge, by name. weft-central knows no
+// Guests returns the ports of guests in the first bridge, by name. The service weft-central knows no
 // other bridge.
 func (ps *Ports) Guests() (list []Guest) {
 	ps.configuration.View(func(tx *change.Tx) {

@@ -9,9 +9,10 @@ import (
 	"weft/control/change"
 )
 
-// This file has the work of this package in a transaction. Additions, changes and deletions alter the
-// set of ports at once. The commit then makes a single view, the copy of the set that translations read
-// without a lock. It attaches the new ports, saves them, and closes the devices of deleted ports.
+// This file has what a transaction does when ports change. Additions, changes and deletions alter
+// the set of ports at once. The commit then makes one copy of the set, the view, which look-ups of
+// frames read without a lock. It attaches the new ports, saves them, and closes the devices of
+// deleted ports.
 
 // changes records what a transaction has changed in the set of ports, for the stages of its commit.
 type changes struct {
@@ -32,7 +33,8 @@ type entry struct {
 	onFailure func(error)
 }
 
-// replaced records that the options of the port with this number have changed.
+// replaced records that the options of the port with this number have changed. The commit then
+// forgets the port's learned addresses and its tunnel headers.
 func (c *changes) replaced(number uint32) {
 	c.forgotten, c.dropped = append(c.forgotten, number), append(c.dropped, number)
 }
@@ -68,8 +70,9 @@ func (ps *Ports) changeOne(one func(tx *change.Tx, onFailure func(error)) (*swit
 	return described, nil
 }
 
-// touch records in the transaction that ports were added, deleted or changed. The commit then makes a
-// new view of the ports, and updates the tunnels and megaflows that depend on it.
+// touch records that ports were added, deleted or changed. The commit then makes a new copy of the
+// set of ports for the look-ups of frames. It also updates the tunnels and megaflows that depend on
+// the ports.
 func (ps *Ports) touch(tx *change.Tx) *changes {
 	c := ps.look(tx)
 	c.moved = true
@@ -77,16 +80,16 @@ func (ps *Ports) touch(tx *change.Tx) *changes {
 	return c
 }
 
-// look returns what the transaction has changed so far, and makes the commit build a new view of the
-// ports.
+// look makes the commit build a new copy of the set of ports for the look-ups of frames. It returns
+// what the transaction has changed so far.
 func (ps *Ports) look(tx *change.Tx) *changes {
 	c := change.State[changes](tx, ps)
 	tx.At(change.Show, ps, func() error { ps.show(tx, c); return nil })
 	return c
 }
 
-// show makes a new view of the ports. If ports were added, deleted or changed, it updates everything
-// that depends on the view, except the megaflows.
+// show makes a new copy of the set of ports for the look-ups of frames. If ports were added, deleted
+// or changed, it also updates the tunnels and the uplinks. The megaflows are updated later.
 func (ps *Ports) show(tx *change.Tx, c *changes) {
 	ps.updateView(tx) // now no address is learned on a deleted port or by old options
 	for _, number := range c.forgotten {
@@ -102,8 +105,8 @@ func (ps *Ports) show(tx *change.Tx, c *changes) {
 	}
 }
 
-// enterPort adds a port with an open device to the set, clears its statistics, and lets the commit
-// attach it.
+// enterPort adds a port with an open device to the set of ports and clears its statistics. The
+// commit attaches the port.
 func (ps *Ports) enterPort(tx *change.Tx, p *switchPort, onFailure func(error)) {
 	ps.additions++
 	p.added, p.fresh = ps.additions, true
@@ -117,8 +120,8 @@ func (ps *Ports) enterPort(tx *change.Tx, p *switchPort, onFailure func(error)) 
 	tx.Undo(func(cause error) { ps.takeBack(tx, e, cause) })
 }
 
-// attachEntered passes the ports that a transaction has added to the engine. It removes a port that
-// cannot be attached from the set.
+// attachEntered passes the ports that a transaction has added to the engine. If a port cannot be
+// attached, it removes the port from the set.
 func (ps *Ports) attachEntered(tx *change.Tx, c *changes) {
 	list := c.entered
 	c.entered = nil
@@ -175,7 +178,7 @@ func (ps *Ports) delete(tx *change.Tx, p *switchPort) {
 	})
 }
 
-// leave removes a port from the set. The commit closes the port's device.
+// leave removes a port from the set of ports. The commit closes the port's device.
 func (ps *Ports) leave(tx *change.Tx, p *switchPort) *changes {
 	delete(ps.byNumber, p.saved.Number)
 	c := ps.touch(tx)

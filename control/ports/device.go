@@ -50,8 +50,7 @@ func (p *switchPort) takesDevice() string {
 	return ""
 }
 
-// statusOfAll returns the status of a port of type=device (takesAll) while its device is up. The caller
-// holds p.mu.
+// statusOfAll returns the status of a port of type=device whose device is up. The caller holds p.mu.
 func (p *packetPort) statusOfAll() portStatus {
 	st := portStatus{state: StateUp, mode: "packet", reason: "a port takes the frames of its device through packet sockets"}
 	if why := p.uplink.InStack(); why != "" {

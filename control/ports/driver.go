@@ -23,15 +23,16 @@ import (
 // network and status may be called at any time. The other methods are called under the
 // configuration lock.
 type portDriver interface {
-	// open opens the device of the port. If "device" is not nil, open takes over this device of an
-	// earlier control process and owns its descriptors.
+	// open opens the device of the port. If "device" is not nil, an earlier control process has left
+	// the device in the engine. open then takes over its descriptors, even if it fails.
 	open(device *engine.Kept) error
-	// attach passes an open device to the engine. resume means that a killed engine used the device
-	// before, so that the rings may be in use.
+	// attach passes an open device to the engine. resume is true if an engine that used the device
+	// has died. The next engine then finds out from the rings in memory where the dead engine
+	// stopped.
 	attach(resume bool) error
-	// fault is called after the workers have stopped using the device, for the given reason. It returns
-	// true if the driver handles this itself; otherwise the caller closes the device, and retryPorts
-	// opens it again.
+	// fault is called after the workers have stopped using the device, for the given reason. It
+	// returns true if the driver handles this itself. Otherwise the caller closes the device, and
+	// retryPorts opens it again.
 	fault(reason string) (mended bool)
 	// network is called after links, addresses or tunnel endpoints of the host have changed. endpoints
 	// has all present local endpoints of tunnels.
@@ -99,7 +100,8 @@ func kindNames() []string {
 	return names
 }
 
-// portContext has what a driver knows about its port, and its way to the rest of the daemon.
+// portContext has what a driver knows about its port, and the parts of the daemon that a driver
+// uses.
 type portContext struct {
 	number  uint32
 	name    string
@@ -108,12 +110,12 @@ type portContext struct {
 	log     *slog.Logger
 	engine  Engine
 	offload *pipeline.Pipeline // forwards flows between devices in the kernel
-	// returns the reason why a port is held back from engines; nil: it is not held back
+	// held returns the reason why engines do not get the port for now; nil: they get it.
 	held   func(number uint32) error
 	guests *vhost.MemoryPool // memory that guests have mapped
 	open   *sessions
-	// pack wraps the device's state, together with which driver was chosen, before the method keep
-	// stores it in the engine. If pack is nil, keep stores the device's state unchanged.
+	// pack adds to the device's state which driver was chosen. The method keep calls it before it
+	// stores the state in the engine. If pack is nil, keep stores the state unchanged.
 	pack      func(device []byte) ([]byte, error)
 	exporters *flowexport.Service
 	// remotes counts the remote endpoints of the port by their state.
@@ -125,8 +127,8 @@ type portContext struct {
 func KeepKey(number uint32) string { return fmt.Sprintf("port/%d", number) }
 
 // ExtrasKey returns the name under which the engine stores more descriptors of a port's device. They
-// have a name of their own because earlier versions refuse a device with descriptors that they do not
-// know, and ignore this name.
+// are not stored under KeepKey, because earlier versions refuse a device with descriptors that they
+// do not know. Earlier versions ignore this name.
 func ExtrasKey(number uint32) string { return KeepKey(number) + "/extras" }
 
 // PartKey returns the name under which the engine stores part n of a port's device. n is at least 1,
@@ -170,7 +172,7 @@ func (c *portContext) keepExtras(fds []int) error {
 	return client.Keep(ExtrasKey(c.number), nil, fds)
 }
 
-// keepPart stores part n of a device in the engine. The next control process gets it in
+// keepPart stores part n of a device's state in the engine. The next control process gets it in
 // engine.Kept.Parts.
 func (c *portContext) keepPart(n int, blob []byte, fds []int) error {
 	client := c.engine.Client()
@@ -183,7 +185,7 @@ func (c *portContext) keepPart(n int, blob []byte, fds []int) error {
 	return client.Keep(PartKey(c.number, n), blob, fds)
 }
 
-// forgetParts deletes parts 1 to n-1 of a device from the engine's store.
+// forgetParts deletes parts 1 to n-1 of a device's state from the engine.
 func (c *portContext) forgetParts(n int) {
 	client := c.engine.Client()
 	for i := 1; i < n && client != nil; i++ {

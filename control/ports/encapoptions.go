@@ -69,7 +69,7 @@ func parseEncap(values map[string]string) underlay.Encap {
 	return o
 }
 
-// encaps returns the outer headers' options of all tunnels, by port number.
+// encaps returns the options for the outer headers of all tunnels, by port number.
 func (ps *Ports) encaps(*change.Tx) map[uint32]underlay.Encap {
 	m := map[uint32]underlay.Encap{}
 	for no, p := range ps.byNumber {

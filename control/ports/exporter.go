@@ -36,8 +36,8 @@ const (
 // Limits of the exporters' options. Intervals are in seconds, headers in bytes.
 const (
 	maxTargets = 8
-	// leastHeader and maxHeader limit the bytes of a frame that a sample has. Fewer bytes would cut the
-	// frame's headers.
+	// leastHeader and maxHeader limit how many bytes of a frame a sample contains. Fewer bytes would
+	// cut the frame's headers.
 	leastHeader, maxHeader = 128, 1024
 	maxInterval            = 86_400 // seconds
 	// usualTemplateInterval (seconds) and usualSampling (1 of N frames) are the defaults of Open
@@ -116,7 +116,8 @@ func (p *exporterPort) status() portStatus {
 	return portStatus{state: StateUp, detail: detail}
 }
 
-// joinExporters gives flowexport the exporters' settings, and translations the frames to sample.
+// joinExporters passes the exporters' settings to package flowexport. It stores which frames to
+// sample in the PortInfo of each exporter, which look-ups of frames read.
 func (ps *Ports) joinExporters(*change.Tx) {
 	configs, count := map[uint32]*flowexport.Config{}, map[uint8]int{}
 	for _, number := range slices.Sorted(maps.Keys(ps.byNumber)) { // the view lists exporters in this order, too
@@ -134,8 +135,8 @@ func (ps *Ports) joinExporters(*change.Tx) {
 	ps.exporters.Set(configs)
 }
 
-// exporter returns an exporter's settings for flowexport, and for translations. The options are checked
-// already.
+// exporter returns an exporter's settings: those for package flowexport, and those for the look-ups
+// of frames, which select what is sampled. The options are checked already.
 func (p *switchPort) exporter() (*flowexport.Config, *xlate.Exporter) {
 	number := func(name string) uint64 { n, _ := strconv.ParseUint(p.values[name], 10, 64); return n }
 	seconds := func(name string) time.Duration { return time.Duration(number(name)) * time.Second }

@@ -18,8 +18,8 @@ func guestMemoryLimits(gib int) vhost.MemoryLimits {
 	return l
 }
 
-// LimitRows emits the rows of `weft show limits` about guest memory that the switch has mapped, and
-// about the messages of vhost-user front ends.
+// LimitRows reports, for `weft show limits`, the guest memory that the switch has mapped, and the
+// use of the limits for messages of vhost-user front ends.
 func (ps *Ports) LimitRows(emit func(limits.Row)) {
 	ps.sessions.limitRows(emit)
 	l, use := ps.guests.Use()

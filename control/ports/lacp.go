@@ -21,8 +21,8 @@ import (
 )
 
 // This file runs LACP on the members of bonds with lacp=active or lacp=passive. Package lacp has the
-// protocol. A separate goroutine sends and receives, because a change of the configuration may take
-// longer than LACP's partner waits.
+// protocol. A goroutine of its own sends and receives, because a change of the configuration may
+// take longer than the LACP partner waits.
 
 // lacpOptions are the options of a bond for LACP, with the names and defaults of
 // ovs-vswitchd.conf.db(5).
@@ -69,12 +69,12 @@ func checkLACP(values map[string]string) error {
 const (
 	// lacpInterval is the time between two reads of the members' sockets.
 	lacpInterval = 50 * time.Millisecond
-	// maxSlowFrames is the largest number of frames that control reads from a device in each
-	// lacpInterval. Package lacp has lower limits for the PDUs among them.
+	// maxSlowFrames is the largest number of frames that are read from a device in each lacpInterval.
+	// Package lacp has lower limits for the LACPDUs among them.
 	maxSlowFrames = 32
 )
 
-// slowMember is what LACP knows about a member of a bond.
+// slowMember has the data about a bond's member that LACP needs.
 type slowMember struct {
 	lacp.Link
 	name  string
@@ -132,8 +132,8 @@ func (set *aggregations) run(ctx context.Context) {
 	}
 }
 
-// tick reads the frames that have arrived, and sends the PDUs that are due. It reports whether a bond
-// has LACP.
+// tick reads the frames that have arrived, and sends the LACPDUs that are due. It reports whether a
+// bond has LACP.
 func (set *aggregations) tick() bool {
 	set.mu.Lock()
 	defer set.mu.Unlock()
@@ -157,7 +157,7 @@ func (set *aggregations) tick() bool {
 	return len(set.bonds) > 0
 }
 
-// step lets package lacp work out which PDUs are due, and sends them. The caller holds set.mu.
+// step asks package lacp for the LACPDUs that are due, and sends them. The caller holds set.mu.
 func (set *aggregations) step(a *aggregation, now time.Time) {
 	links := make([]lacp.Link, 0, len(a.members))
 	for _, m := range a.members {
@@ -177,8 +177,8 @@ func (set *aggregations) step(a *aggregation, now time.Time) {
 	}
 }
 
-// follow gives a bond its present settings and members. If config.System is 0, the switch's system ID is
-// the MAC address of a member.
+// follow sets the present settings and members of a bond. If config.System is 0, the bond's system
+// ID is the MAC address of a member.
 func (set *aggregations) follow(number uint32, bond string, config lacp.Config, members []slowMember) {
 	set.mu.Lock()
 	defer set.mu.Unlock()
@@ -197,8 +197,8 @@ func (set *aggregations) follow(number uint32, bond string, config lacp.Config, 
 	set.step(a, set.now())
 }
 
-// openLinks opens a socket for each member that is up. It closes the sockets of members that have left
-// the bond or whose device was replaced. The caller holds set.mu.
+// openLinks opens a socket for each member that is up. It closes the socket of a member that has
+// left the bond, or whose device is gone or was replaced. The caller holds set.mu.
 func (set *aggregations) openLinks(a *aggregation) {
 	has := map[uint32]int{}
 	for _, m := range a.members {
@@ -247,7 +247,7 @@ func (a *aggregation) system() (mac [6]byte) {
 	return mac
 }
 
-// retain ends LACP on the bonds that are not in the set "kept", and closes their sockets.
+// retain ends LACP and closes the sockets on all bonds that are not in the set "kept".
 func (set *aggregations) retain(kept map[uint32]bool) {
 	set.mu.Lock()
 	defer set.mu.Unlock()
@@ -313,8 +313,8 @@ func lacpConfig(values map[string]string) lacp.Config {
 	return c
 }
 
-// lacpLink returns what LACP needs to know about member m of bond p. "up" is the member's state without
-// LACP.
+// lacpLink returns the data that LACP needs about member m of bond p. "up" is true if the member is
+// up, whatever LACP says.
 func lacpLink(p, m *switchPort, up bool) slowMember {
 	s := slowMember{name: m.saved.Name, Link: lacp.Link{Number: m.saved.Number, Up: up, Port: uint16Of(m.values["lacp_port_id"], uint16(m.saved.Number)),
 		Priority: uint16Of(m.values["lacp_port_priority"], 65535), Key: uint16Of(m.values["lacp_aggregation_key"], uint16(p.saved.Number))}}
@@ -334,7 +334,8 @@ func uint16Of(text string, missing uint16) uint16 {
 // formatMAC returns a MAC address as Open vSwitch prints it.
 func formatMAC(mac [6]byte) string { return strings.ToLower(net.HardwareAddr(mac[:]).String()) }
 
-// lacpTrouble returns the reason why a bond with LACP sends nothing, or "" if the bond has no LACP.
+// lacpTrouble returns the reason why LACP lets no member of a bond carry frames. It returns "" if
+// the bond has no LACP.
 func (set *aggregations) lacpTrouble(number uint32) string {
 	set.mu.Lock()
 	defer set.mu.Unlock()

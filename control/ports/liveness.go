@@ -31,10 +31,10 @@ func (ps *Ports) watchPorts(ctx context.Context) {
 	}
 }
 
-// updateLiveness checks the liveness of ports. If it has changed, the commit makes a new view and
-// translates the megaflows that depend on it again. A change counts if a group or a bundle action
-// watches ports, if a bond sends through other members, or if a tunnel's remote is lost or returns
-// (PortInfo.Lost).
+// updateLiveness checks which ports are up. If this has changed, the commit tells the look-ups of
+// frames, and looks up the megaflows that depend on it again. A change counts only in three cases: a
+// group or a bundle action watches ports, other members of a bond send now, or a tunnel's remote is
+// lost or returns (PortInfo.Lost).
 func (ps *Ports) updateLiveness(tx *change.Tx) {
 	if ps.followLiveness(tx) {
 		ps.look(tx)
@@ -42,8 +42,8 @@ func (ps *Ports) updateLiveness(tx *change.Tx) {
 	}
 }
 
-// followLiveness stores the ports' present liveness in their info. If it has changed, the caller makes a
-// new view.
+// followLiveness stores in the PortInfo of each port whether the port is up. If this has changed,
+// the caller makes a new copy of the set of ports for the look-ups of frames.
 func (ps *Ports) followLiveness(tx *change.Tx) (changed bool) {
 	watches := ps.pipeline.WatchesPorts(tx)
 	again := watches || len(ps.bonds) > 0

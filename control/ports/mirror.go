@@ -59,7 +59,8 @@ func (p *switchPort) checkMirror() error {
 	return nil
 }
 
-// joinMirrors looks up the ports that mirrors name, and stores their numbers for translations.
+// joinMirrors looks up the ports in the options of mirrors. It stores their numbers in the PortInfo
+// of each mirror, which look-ups of frames read.
 func (ps *Ports) joinMirrors(*change.Tx) {
 	var mirrors []*switchPort
 	for _, p := range ps.byNumber {
@@ -96,7 +97,8 @@ func (ps *Ports) joinMirrors(*change.Tx) {
 	}
 }
 
-// mirrorOf returns a mirror for translations, and the names of ports that its bridge does not have.
+// mirrorOf returns what look-ups of frames need about a mirror. "missing" has the names of ports in
+// the mirror's options that its bridge does not have.
 func (ps *Ports) mirrorOf(p *switchPort) (m *xlate.Mirror, missing []string) {
 	find := func(name string) uint32 {
 		if o := ps.portByName(name); o != nil && o.info.Bridge == p.info.Bridge && (o.info.Kind == xlate.PortNormal || o.info.Kind == xlate.PortTunnel || o.info.Kind == xlate.PortPatch || o.info.Kind == xlate.PortBond) {

@@ -148,8 +148,7 @@ func checkChangeable(p, next *switchPort) error {
 	return nil
 }
 
-// namesOf returns the names of the options that are both in "table" and among the options of a kind of
-// port.
+// namesOf returns the names of those options in "table" that a kind of port has.
 func namesOf(kind string, table optionTable) []string {
 	k := portKinds[kind]
 	all := k.allOptions()
@@ -168,8 +167,8 @@ func mergedKeys(a, b map[string]string) map[string]string {
 	return all
 }
 
-// replacePort puts the port "next", which has the changed options, in the place of p. A port with a
-// device keeps its driver. Of the changed options, only mtu= concerns the driver.
+// replacePort replaces the port p by "next", which has the changed options. A port with a device
+// keeps its driver. mtu= is the only changeable option that concerns the driver.
 func (ps *Ports) replacePort(tx *change.Tx, p, next *switchPort) error {
 	if p.isTunnel() {
 		if err := next.driver.open(nil); err != nil {
@@ -211,8 +210,8 @@ func (ps *Ports) replacePort(tx *change.Tx, p, next *switchPort) error {
 	return nil
 }
 
-// stillRemotes returns those of the lost remotes that the port still has. If all of the port's remotes
-// are lost, it returns none.
+// stillRemotes returns those of the lost remotes that the port still has. It returns none if all of
+// the port's remotes are lost.
 func stillRemotes(lost, remotes []netip.Addr) []netip.Addr {
 	lost = slices.DeleteFunc(slices.Clone(lost), func(a netip.Addr) bool { return !slices.Contains(remotes, a) })
 	if len(lost) == len(remotes) {

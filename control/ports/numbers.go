@@ -13,24 +13,24 @@ import (
 	"weft/port"
 )
 
-// Each port has a number in the data path, which is unique in the weftd, and a number in the flows of
-// its bridge. In the first bridge both numbers are equal, except for LOCAL and for requested numbers
-// that are too large for the data path. In other bridges the numbers in flows begin at 1, and each port
-// gets the highest free number in the data path.
+// Each port has two numbers. Its datapath number is unique in the weftd. Its number in flows is
+// unique in its bridge. In the first bridge both numbers are equal, except for LOCAL and for
+// requested numbers that are too large for the datapath. In other bridges the numbers in flows begin
+// at 1, and each port gets the highest free datapath number.
 
 const (
 	requestOption = "ofport_request"
 	// maxRequest is the largest number of a port in flows (OFPP_MAX of OpenFlow 1.0 less 1).
 	// Larger numbers are reserved, such as LOCAL.
 	maxRequest = 0xfeff
-	// numberMask selects the part of a store.NumberKey that is the number in flows.
+	// numberMask selects the bits of a store.NumberKey with the number in flows.
 	numberMask = 0xffff
 )
 
 var numberOptions = optionTable{requestOption: {check: numberIn(1, maxRequest)}}
 
-// chooseNumbers sets the numbers of a new port. It checks only the options that it reads; newPort checks
-// the others.
+// chooseNumbers sets the two numbers of a new port. It only checks the options that it reads.
+// newPort checks the others.
 func (ps *Ports) chooseNumbers(saved *store.Port) (err error) {
 	kind, values, _, err := parseOptions(saved.Options)
 	if err != nil {
@@ -87,8 +87,8 @@ func (ps *Ports) inFlows(bridge uint8, number uint32) *switchPort {
 	return nil
 }
 
-// freeInFlows returns a number that no port has in the flows of a bridge other than the first. It
-// prefers numbers like the method free.
+// freeInFlows returns a number that no port has in the flows of the bridge. The bridge is not the
+// first one. freeInFlows has the same preferences as the method free.
 func (ps *Ports) freeInFlows(bridge uint8, name string) uint32 {
 	used := map[uint32]bool{}
 	for _, p := range ps.inBridge(bridge) {
@@ -103,9 +103,9 @@ func (ps *Ports) freeInFlows(bridge uint8, name string) uint32 {
 	return ps.free(name, port.MaxPorts, func(n uint32) bool { return used[n] }, func(n uint32) uint32 { return store.NumberKey(bridge, n) })
 }
 
-// PreferIn records that a port with this name last had the number in the flows of a bridge other than
-// the first. A port that is added later under this name gets the number, and other ports get others as
-// long as there are some. PreferIn has no effect while a port has the number.
+// PreferIn records that a port with this name last had the number in the flows of the bridge. A port
+// that is added later under this name gets the number. Other ports get other numbers as long as
+// there are some. PreferIn has no effect while a port has the number.
 func (ps *Ports) PreferIn(_ *change.Tx, bridge, name string, number uint32) {
 	b, err := ps.bridgeNumber(map[string]string{"bridge": bridge})
 	if err != nil || number == 0 || number > maxRequest {
@@ -116,9 +116,10 @@ func (ps *Ports) PreferIn(_ *change.Tx, bridge, name string, number uint32) {
 	}
 }
 
-// free returns a number from 1 to highest that is not taken, or 0. It prefers the last number of a port
-// with this name, so that flows keep their meaning. Otherwise it prefers the lowest number that no port
-// has ever had. The function key maps a number to its key in Ports.numbers.
+// free returns a number from 1 to "highest" that is not taken, or 0. It prefers the last number of a
+// port with this name, so that flows with the number keep their meaning. Otherwise it prefers the
+// lowest number that no port has ever had. The function key returns a number's key in the map
+// Ports.numbers.
 func (ps *Ports) free(name string, highest uint32, taken func(n uint32) bool, key func(n uint32) uint32) uint32 {
 	fresh, free := uint32(0), uint32(0)
 	for n := highest; n > 0; n-- {
@@ -152,7 +153,7 @@ func (ps *Ports) forgetNumbers(bridge uint8) {
 	maps.DeleteFunc(ps.numbers, func(key uint32, _ string) bool { return store.BridgeOf(key) == bridge })
 }
 
-// freeNumber returns a free number in the data path, chosen by the method free.
+// freeNumber returns a free datapath number, chosen by the method free.
 func (ps *Ports) freeNumber(name string) (uint32, error) {
 	n := ps.free(name, port.MaxPorts-1, func(n uint32) bool { return ps.byNumber[n] != nil }, func(n uint32) uint32 { return n })
 	if n == 0 {
@@ -161,8 +162,8 @@ func (ps *Ports) freeNumber(name string) (uint32, error) {
 	return n, nil
 }
 
-// lastNumber returns the highest free number in the data path. Ports that have another number in flows
-// get it, so that low numbers stay free for the first bridge's ports.
+// lastNumber returns the highest free datapath number. It is for ports with another number in flows,
+// so that low numbers stay free for the first bridge's ports.
 func (ps *Ports) lastNumber() (uint32, error) {
 	for n := uint32(port.MaxPorts - 1); n > 0; n-- {
 		if ps.byNumber[n] == nil && n != centralNumber {

@@ -46,9 +46,9 @@ func checkPortName(name string) error {
 	return nil
 }
 
-// parseOptions checks a port's options, words of the form KEY=VALUE. The word type= selects the kind of
-// port, and so the table of its options. The map "values" includes default values; the map "explicit"
-// does not.
+// parseOptions checks a port's options, which are words of the form KEY=VALUE. The word type=
+// selects the kind of port, and the table of its options. The map "values" includes default values;
+// the map "explicit" does not.
 func parseOptions(words []string) (kind string, values, explicit map[string]string, err error) {
 	explicit = map[string]string{}
 	for _, word := range words {

@@ -33,8 +33,8 @@ func init() {
 	}
 }
 
-// packetPort is an uplink, or a port of type=device, over packet sockets. The sockets belong to control
-// and outlive the engine.
+// packetPort is the driver of a port over packet sockets: an uplink, or a port of type=device. The
+// control process has the sockets, so they outlive the engine.
 type packetPort struct {
 	portContext
 	mu        sync.Mutex       // also guards the uplink in announce, keepUplink and statusOfAll
@@ -90,8 +90,8 @@ func (p *packetPort) attachLocked() error {
 	return nil
 }
 
-// announce lets the kernel forward flows through the port's device while the device is up. While it is
-// down, the worker gets these frames, so that it counts their drops.
+// announce lets the kernel forward frames from and to the port's device while the device is up.
+// While it is down, the worker gets the frames and counts them as drops.
 func (p *packetPort) announce() {
 	if p.down != "" {
 		p.offload.SetOffloadDevice(p.number, nil)
@@ -117,8 +117,9 @@ func (p *packetPort) keepUplink() error {
 
 func (p *packetPort) fault(string) bool { return false }
 
-// check implements deviceChecker. The kernel may stop a ring because of some frame. Then the port's
-// sockets no longer use rings, because the sender of that frame could stop the next ring too.
+// check implements deviceChecker. Certain frames can make the kernel stop a socket's mapped ring.
+// The sockets of an uplink then no longer use rings, because the sender of such a frame could stop
+// the next ring too.
 func (p *packetPort) check() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -215,8 +216,9 @@ func (p *packetPort) close() {
 	defer p.mu.Unlock()
 	p.offload.SetOffloadDevice(p.number, nil) // first, because the worker takes the last counts while it detaches
 	_, _ = p.detach()                         // error ignored: a port of a dead engine is detached already
-	// The extras go first. If control is killed in between, the engine must not keep extras
-	// without a device: the next device with this number would inherit them.
+	// The extra descriptors are deleted first. Otherwise, if the control process is killed in
+	// between, the engine has the extra descriptors without a device, and the next device with this
+	// number would get them.
 	_ = p.keepExtras(nil) // error ignored: a dead engine keeps no state
 	p.forget()
 	if p.uplink != nil {

@@ -11,9 +11,9 @@ import (
 	"weft/openflow/xlate"
 )
 
-// kindPatch is a patch port: frames sent to it arrive at its peer, another patch port, usually of
-// another bridge. It has no device, and workers do not know it: translations replace it by the ports
-// behind it.
+// kindPatch is a patch port. Frames that are sent to it arrive at its peer, another patch port,
+// usually of another bridge. It has no device, and workers do not know it. The look-up of a frame
+// continues at the peer and only outputs to the ports behind it.
 const kindPatch = "patch"
 
 func init() {
@@ -32,8 +32,8 @@ func peerName(value string) string {
 	return ""
 }
 
-// virtualPort is the driver of ports without a device: patch ports, bonds and mirrors. It only stores
-// trouble.
+// virtualPort is the driver of ports without a device: patch ports, bonds, mirrors and exporters. It
+// only stores the reason why no frame passes.
 type virtualPort struct {
 	trouble atomic.Pointer[string] // reason why no frame passes; nil: frames pass
 }
@@ -50,7 +50,8 @@ func (*virtualPort) fault(string) bool          { return true }
 func (*virtualPort) network(_ []netip.AddrPort) {}
 func (*virtualPort) close()                     {}
 
-// setTrouble stores the reason why no frame passes, for the method status; "": frames pass.
+// setTrouble stores the reason why no frame passes, which the method status returns. If text is "",
+// frames pass.
 func (p *virtualPort) setTrouble(text string) {
 	if text == "" {
 		p.trouble.Store(nil)
@@ -66,7 +67,8 @@ func (p *virtualPort) status() portStatus {
 	return portStatus{state: StateUp}
 }
 
-// joinPatches stores each patch port's peer for translations, if both ports name each other.
+// joinPatches stores the number of the peer in the PortInfo of each patch port, if both ports name
+// each other. Look-ups of frames read it.
 func (ps *Ports) joinPatches(*change.Tx) {
 	byName := make(map[string]*switchPort, len(ps.byNumber))
 	for _, p := range ps.byNumber {

@@ -181,8 +181,8 @@ func (ps *Ports) sameOptions(p *switchPort, options []string) error {
 	return nil
 }
 
-// updateDependents updates the termination table, the tunnel templates and the uplinks' endpoints after
-// a change of the ports. The pipeline updates the megaflows.
+// updateDependents updates what depends on the ports, except the megaflows: the table of tunnel ends
+// in the workers, the tunnels' outer headers, and the tunnel endpoints of the uplinks.
 func (ps *Ports) updateDependents(tx *change.Tx) {
 	ps.sendTerminations(tx, ps.pipeline.Workers())
 	ps.SetTunnels(tx)
@@ -235,7 +235,7 @@ func (ps *Ports) DeleteAll(tx *change.Tx, bridge uint8) {
 	})
 }
 
-// deletedBridge is the key of the work that DeleteAll adds to a commit.
+// deletedBridge identifies the work that DeleteAll adds to a commit (see change.Tx.At).
 type deletedBridge uint8
 
 // DeleteIn deletes a port like Delete, as a part of the transaction tx.
@@ -297,8 +297,8 @@ func (ps *Ports) List(name string) ([]api.Port, error) {
 	})
 }
 
-// link returns what the kernel says about the port's device, or nil if the device is not in control's
-// namespace.
+// link returns the kernel's information about the port's device. It returns nil if the device is not
+// in the network namespace of this process.
 func (p *switchPort) link(links map[string]underlay.Link) *api.Link {
 	if p.kind != kindTap && p.kind != kindLocal && p.kind != kindDevice || p.explicit["netns"] != "" {
 		return nil

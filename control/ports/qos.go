@@ -18,7 +18,7 @@ import (
 // Queues and policing of ports are options, so that they are saved, exported and applied like others.
 // Each is a token bucket of the workers, which drop frames that exceed it.
 
-// qosOptions are options of ports with a device, and of tunnels.
+// qosOptions are the options for queues and policing. Ports with a device and tunnels have them.
 var qosOptions = optionTable{
 	"qos":                         {check: queueWords},
 	"ingress_policing_rate":       {check: numberIn(1, 4_000_000_000)},
@@ -95,7 +95,8 @@ func parseKilobits(text string) (uint32, bool) {
 	return uint32((n*unit + 999) / 1000), true
 }
 
-// fillQoS stores the port's queues and policing in info. setBuckets later chooses the buckets' slots.
+// fillQoS stores the port's queues and policing in "info". setBuckets later assigns their token
+// buckets an index.
 func fillQoS(info *xlate.PortInfo, values map[string]string) error {
 	if values["qos"] != "" {
 		info.Queues, _ = parseQueues(values["qos"])
@@ -121,8 +122,8 @@ func fillQoS(info *xlate.PortInfo, values map[string]string) error {
 	return police("ingress_policing_kpkts_rate", "ingress_policing_kpkts_burst", true, 1000, defaultKpktsBurst)
 }
 
-// bucketKey identifies a token bucket: one of a port's queues, or one of its policed rates, in bits or
-// in packets.
+// bucketKey identifies a token bucket: a queue of a port, or one of the port's two policed rates,
+// bits or packets.
 type bucketKey struct {
 	port    uint32
 	queue   bool
@@ -159,8 +160,8 @@ func (ps *Ports) checkBuckets(p *switchPort) error {
 	return nil
 }
 
-// setBuckets assigns each token bucket a slot in the workers' table, and sends new and changed buckets
-// to the workers. A bucket keeps its slot as long as it exists.
+// setBuckets assigns each token bucket an index in the workers' array of buckets, and sends new and
+// changed buckets to the workers. A bucket keeps its index as long as it exists.
 func (ps *Ports) setBuckets(tx *change.Tx) {
 	slots, used := map[bucketKey]uint32{}, map[uint32]bool{}
 	var fresh []bucketKey

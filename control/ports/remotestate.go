@@ -103,7 +103,8 @@ func (ps *Ports) guestMTUs(*change.Tx) []guestMTU {
 	return guests
 }
 
-// shares reports whether the action normal can forward frames from a guest's port to a tunnel.
+// shares reports whether the action normal can send frames from a guest's port into a tunnel. It can
+// if both have the same VNI, if the guest's port has none, or if flows choose the tunnel's VNI.
 func (g *guestMTU) shares(tunnel *switchPort) bool {
 	return !g.port.info.InVNI || tunnel.info.FlowVNI || g.port.info.VNI == tunnel.info.VNI
 }

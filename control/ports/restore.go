@@ -12,8 +12,8 @@ import (
 	"weft/engine"
 )
 
-// loadPort makes a saved port. device is the port's device that the engine has kept for this control
-// process, or nil. If the device cannot be opened, retryPorts tries again later.
+// loadPort makes a saved port. "device" is the port's device, which an earlier control process has
+// left in the engine, or nil. If the device cannot be opened, retryPorts tries again later.
 func (ps *Ports) loadPort(saved store.Port, device *engine.Kept) {
 	p, err := ps.newPort(saved)
 	if err != nil {
@@ -53,9 +53,9 @@ func (ps *Ports) attachPort(p *switchPort, resume bool) {
 const (
 	// retryInterval is the time between two attempts to set up a failed port.
 	retryInterval = 2 * time.Second
-	// firstRetry is the time from the start of control to the first attempt. It is short, because the
-	// sockets and XDP programs of a killed process disappear within a moment. The time between attempts
-	// doubles up to retryInterval.
+	// firstRetry is the time from the start of the control process to the first attempt. It is short,
+	// because the sockets and XDP programs of a killed process disappear within a moment. The time
+	// between attempts doubles up to retryInterval.
 	firstRetry = 50 * time.Millisecond
 )
 
@@ -83,7 +83,8 @@ func (ps *Ports) retryPorts(ctx context.Context) {
 	}
 }
 
-// retryPort tries to set up a failed port. If it succeeds, the caller makes a new view of the ports.
+// retryPort tries to set up a failed port. If it succeeds, the caller updates what depends on the
+// ports.
 func (ps *Ports) retryPort(_ *change.Tx, p *switchPort) (succeeded bool) {
 	if p.problem.Load() == nil || ps.engine.Client() == nil {
 		return false

@@ -40,8 +40,8 @@ func (l *sessions) files(port uint32) []int {
 	return s.Files()
 }
 
-// limitRows emits the use of the message budget of each front end, a token bucket. The column Refused
-// counts the messages that had to wait.
+// limitRows reports the limit of messages of each vhost-user front end, and its use. The limit is a
+// token bucket. The column Refused counts the messages that had to wait.
 func (l *sessions) limitRows(emit func(limits.Row)) {
 	l.mu.Lock()
 	open := maps.Clone(l.open)

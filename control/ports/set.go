@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ports manages the switch's ports: kinds, options, addition, deletion, and
-// retries after failures. It updates the pipeline's view, the liveness of ports, and
-// tunnel endpoints. It holds ports back from engines after hangs.
+// Package ports manages the switch's ports: kinds, options, addition, deletion, and retries after
+// failures. It tells the pipeline which ports exist and which are up, and updates the tunnel
+// endpoints. If a port has hung the engine, new engines do not get the port for a while.
 //
 // The configuration lock guards the set of ports, because a change of ports is a change of
 // the pipeline too. Each driver has a lock, which is taken after the configuration lock.
@@ -115,8 +115,9 @@ type Ports struct {
 	byNumber  map[uint32]*switchPort // ports by number; guarded by the configuration lock
 	additions uint64                 // number of ports added so far; guarded by the configuration lock
 	numbers   map[uint32]string      // last port name of each number and each store.NumberKey; guarded by the configuration lock
-	// terminated has the rows of the workers' termination table, by index. The table decides which
-	// received datagrams are decapsulated. The configuration lock guards it.
+	// terminated has the local ends of tunnels, as the workers have them in a table. The table
+	// decides which received datagrams are decapsulated. The index is the tunnel's port number. The
+	// configuration lock guards the map.
 	terminated map[uint32]tunnel.Termination
 	central    central
 	bonds      map[string]*bond.Bond // by name of the bond; guarded by the configuration lock
@@ -127,10 +128,12 @@ type Ports struct {
 	ended        chan struct{}        // closed when Run ends
 }
 
-// Declared has the addresses that weft-central has declared for ports of this switch.
+// Declared has the addresses that weft-central, the service that configures the networks of many
+// hosts, has declared for ports of this switch.
 type Declared interface {
-	// Renumber updates the port numbers of the declared addresses before each new view of the ports.
-	// numbers has the ports' numbers by name. It returns the addresses whose port number has changed.
+	// Renumber stores the ports' present numbers in the declared addresses. The ports call it before
+	// each change of the set that look-ups read. numbers has the ports' numbers by name. Renumber
+	// returns the addresses whose port number has changed.
 	Renumber(tx *change.Tx, numbers map[string]uint32) []fdb.NetAddress
 }
 
@@ -176,12 +179,12 @@ func (ps *Ports) followAddresses(ctx context.Context) {
 	}
 }
 
-// The following methods are the ports' steps in the start of control, and in the replacement of an
-// engine by another.
+// The following methods are called when the control process starts, and when a new engine process
+// replaces another.
 
-// Load makes the saved ports. names maps each number to the name of its last port. devices has the
-// devices that the engine has kept for this process, by port number. Load removes the devices that it
-// takes over from the map.
+// Load makes the saved ports. "names" has, by number, the name of the last port with this number.
+// "devices" has the devices that an earlier control process has left in the engine, by port number.
+// Load removes the devices that it takes over from the map.
 func (ps *Ports) Load(tx *change.Tx, saved []store.Port, names map[uint32]string, devices map[uint32]*engine.Kept) {
 	ps.numbers = names
 	for _, p := range saved {
@@ -199,8 +202,8 @@ func (ps *Ports) Load(tx *change.Tx, saved []store.Port, names map[uint32]string
 	}
 }
 
-// SetTunnels passes the uplinks, the remotes, the encap options and the BFD sessions to the underlay's
-// templates.
+// SetTunnels passes everything about tunnels to package underlay: the uplinks, the remotes, the
+// options for outer headers and the BFD sessions. The package makes the outer headers from them.
 func (ps *Ports) SetTunnels(tx *change.Tx) {
 	remotes := ps.declaredRemotes(tx)
 	ps.templates.Watch(remotes)
@@ -212,8 +215,9 @@ func (ps *Ports) SetTunnels(tx *change.Tx) {
 	}
 }
 
-// TakeOver continues with the workers of an earlier control process. It attaches the ports that
-// "attached", the set of ports in the engine, lacks. It sends the whole termination table again.
+// TakeOver continues with the workers of an earlier control process. "attached" has the numbers of
+// the ports that the engine has. TakeOver attaches the other ports. It sends the table of tunnel
+// ends to the workers again.
 func (ps *Ports) TakeOver(tx *change.Tx, w *workers.Workers, attached map[uint32]bool) {
 	for number := range uint32(port.MaxPorts) {
 		ps.terminated[number] = tunnel.Termination{Port: port.MaxPorts}
@@ -227,14 +231,14 @@ func (ps *Ports) TakeOver(tx *change.Tx, w *workers.Workers, attached map[uint32
 	}
 }
 
-// Terminate sends the whole termination table to the workers of a new engine, which have none.
+// Terminate sends the table of tunnel ends to the workers of a new engine, which have none yet.
 func (ps *Ports) Terminate(tx *change.Tx, w *workers.Workers) {
 	ps.terminated = map[uint32]tunnel.Termination{}
 	ps.sendTerminations(tx, w)
 }
 
-// AttachAll passes all ports to a new engine. resume means that a killed engine used their devices
-// before, so that their rings may be in use.
+// AttachAll passes all ports to a new engine. resume is true if an engine that used their devices
+// has died, see portDriver.
 func (ps *Ports) AttachAll(tx *change.Tx, resume bool) {
 	ps.SetTunnels(tx)
 	ps.updateEndpointsLocked(tx)
@@ -243,7 +247,7 @@ func (ps *Ports) AttachAll(tx *change.Tx, resume bool) {
 	}
 }
 
-// Close closes the devices of all ports, when control ends.
+// Close closes the devices of all ports. It is called when the control process ends.
 func (ps *Ports) Close() {
 	for _, p := range ps.byNumber {
 		p.driver.close()

@@ -23,16 +23,16 @@ type slowLink interface {
 	close()
 }
 
-// slowSocket is a packet socket of control that takes only a device's LACP frames. It gets them before
-// the ingress program of a port of type=device, and that port's own sockets may get them as well. So
-// neither a busy worker nor the death of an engine delays them.
+// slowSocket is a packet socket of the control process that takes only a device's LACP frames. It
+// gets them before the BPF program at the ingress of a port of type=device. The port's own sockets
+// may get them as well. So neither a busy worker nor the death of an engine delays LACP.
 type slowSocket struct {
 	fd      int
 	address [6]byte
 }
 
-// slowSocketBytes is the size of the socket's receive queue. The kernel drops frames that arrive faster
-// than control reads them, every lacpInterval.
+// slowSocketBytes is the size of the socket's receive queue. The process reads the queue every
+// lacpInterval. The kernel drops frames that arrive faster.
 const slowSocketBytes = 16 << 10
 
 const (
@@ -86,8 +86,8 @@ func (s *slowSocket) set(index int) error {
 			return fmt.Errorf("socket option %d: %w", o.name, err)
 		}
 	}
-	// With ETH_P_ALL the socket gets frames before the ingress program. A socket for one protocol gets
-	// them after it.
+	// With ETH_P_ALL the socket gets frames before the BPF program at the ingress of the device. A
+	// socket for one protocol gets them after it.
 	const all = unix.ETH_P_ALL<<8&0xff00 | unix.ETH_P_ALL>>8
 	if err := unix.Bind(s.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: index}); err != nil {
 		return fmt.Errorf("bind: %w", err)

@@ -42,7 +42,8 @@ func init() {
 	}
 }
 
-// tapPort is the driver of a tap. The tap's descriptors belong to control and outlive the engine.
+// tapPort is the driver of a tap. The control process has the tap's descriptors, so they outlive the
+// engine.
 type tapPort struct {
 	portContext
 	mu  sync.Mutex

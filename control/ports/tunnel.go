@@ -88,9 +88,9 @@ func addTunnelKind(name string, kind tunnel.Kind, own optionTable) {
 // is the default.
 var reservedBits = []string{"ignore", "refuse", "gbp", "gpe"}
 
-// tunnelPort is the driver of a tunnel port, which has no device. For received datagrams, workers have a
-// row for it in the termination table. For frames to send, translations read its info. The driver itself
-// only joins the port's multicast group and keeps the key of BFD.
+// tunnelPort is the driver of a tunnel port, which has no device. Workers decapsulate received
+// datagrams by their table of tunnel ends. Look-ups of frames to send read the port's PortInfo. The
+// driver itself only joins the port's multicast group and has the key that authenticates BFD.
 type tunnelPort struct {
 	portContext
 	mu         sync.Mutex
@@ -161,8 +161,8 @@ func (p *tunnelPort) join() {
 	}
 }
 
-// status returns the state of the port, which is down only while all its remotes are down, and what is
-// wrong with its remotes.
+// status returns the state of the port and what is wrong with its remotes. The port is down only
+// while all its remotes are down, or while it cannot join its multicast group.
 func (p *tunnelPort) status() portStatus {
 	p.mu.Lock()
 	trouble := p.membership.Trouble
@@ -239,8 +239,8 @@ func networkWord(values map[string]string) (name, value string) {
 	return name, values[name]
 }
 
-// fillTunnel stores a tunnel port's options in info; the option table has checked them. It returns the
-// outer destination port, or 0 for a tunnel without UDP.
+// fillTunnel stores a tunnel port's options in "info". The option table has checked them. It returns
+// the outer UDP destination port, or 0 for a tunnel without UDP.
 func fillTunnel(info *xlate.PortInfo, values map[string]string) (udpPort uint16) {
 	info.Encap = encapOf[tunnelKind(values)]
 	_, network := networkWord(values)
@@ -282,8 +282,8 @@ func (p *switchPort) termination() tunnel.Termination {
 		t.Extensions = tunnel.ExtGBP // GBP uses some of the reserved bits, so they are no error
 	}
 	t.BFD = p.info.BFD
-	// With a multicast group, datagrams arrive for the local address and for the group, so the row
-	// accepts any address.
+	// A tunnel with a multicast group gets datagrams to the local address and to the group, so it
+	// accepts any destination address.
 	if p.info.Local.IsValid() && !groupOf(p.values).IsValid() {
 		t.Local = p.info.Local.As16()
 	}
@@ -293,12 +293,12 @@ func (p *switchPort) termination() tunnel.Termination {
 	return t
 }
 
-// A tunnel port's number is its index in the termination table, so the table must be large enough for
-// all port numbers.
+// The number of a tunnel port is its index in the workers' table of tunnel ends. The table must be
+// large enough for all port numbers.
 var _ = [tunnel.MaxTerminations - port.MaxPorts + 1]struct{}{}
 
-// sendTerminations sends the changed rows of the termination table to the workers w. The rows decide
-// which received datagrams are decapsulated.
+// sendTerminations sends the changed entries of the table of tunnel ends to the workers. The table
+// decides which received datagrams are decapsulated.
 func (ps *Ports) sendTerminations(_ *change.Tx, w *workers.Workers) {
 	changed := false
 	for no := range uint32(port.MaxPorts) {
@@ -324,7 +324,7 @@ func (ps *Ports) sendTerminations(_ *change.Tx, w *workers.Workers) {
 	}
 }
 
-// uplinks returns the numbers of the open uplinks, by device name.
+// uplinks returns the port numbers of the open uplinks, by device name.
 func (ps *Ports) uplinks(*change.Tx) map[string]uint32 {
 	devices := map[string]uint32{}
 	for no, p := range ps.byNumber {
@@ -335,7 +335,8 @@ func (ps *Ports) uplinks(*change.Tx) map[string]uint32 {
 	return devices
 }
 
-// updateEndpoints checks the ports' devices, and passes the present tunnel endpoints to the uplinks.
+// updateEndpoints makes the drivers check the ports' devices, and passes the present tunnel
+// endpoints to the uplinks.
 func (ps *Ports) updateEndpoints() {
 	ps.configuration.Do(func(tx *change.Tx) {
 		if ps.followDevices(tx) {
@@ -355,8 +356,8 @@ func (ps *Ports) updateEndpointsLocked(tx *change.Tx) {
 	}
 }
 
-// endpointsOf returns the endpoints that are valid on the port's device. It leaves out link-local
-// addresses of other devices.
+// endpointsOf returns those of the tunnel endpoints that are valid on the port's device. It leaves
+// out the link-local addresses of other devices.
 func (ps *Ports) endpointsOf(p *switchPort, endpoints []netip.AddrPort) []netip.AddrPort {
 	own := ps.kernel.AddressesOf(p.values["dev"])
 	return slices.DeleteFunc(slices.Clone(endpoints), func(e netip.AddrPort) bool {
@@ -364,8 +365,9 @@ func (ps *Ports) endpointsOf(p *switchPort, endpoints []netip.AddrPort) []netip.
 	})
 }
 
-// endpoints returns the local endpoints of all tunnels, sorted. Endpoints of GRE have UDP port 0. A
-// tunnel port without a local address has an endpoint at each address of the uplinks.
+// endpoints returns the addresses and UDP ports at which tunnels receive, sorted. The UDP port is 0
+// for GRE. A tunnel port receives at its local address, and at its multicast group if it has one.
+// Without a local address it receives at each address of the uplinks that is of the remote's family.
 func (ps *Ports) endpoints(tx *change.Tx) []netip.AddrPort {
 	var local []netip.Addr
 	for device := range ps.uplinks(tx) {

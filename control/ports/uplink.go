@@ -40,8 +40,8 @@ type uplinkDriver interface {
 }
 
 // uplinkPort is the driver of type=uplink, which chooses another driver for its device. It chooses
-// AF_XDP if the device's driver supports zero-copy, and packet sockets otherwise. It chooses again each
-// time the port is set up.
+// AF_XDP if the device's driver supports zero-copy and the port has no offload=on. Otherwise it
+// chooses packet sockets. It chooses again each time the port is set up.
 type uplinkPort struct {
 	portContext
 	mu     sync.Mutex // taken before the lock of the chosen driver
@@ -50,7 +50,8 @@ type uplinkPort struct {
 	noRing string // see packetPort; a new packetPort gets it
 }
 
-// keptChoice is the state of an uplinkPort that the engine keeps for the next control process, as JSON.
+// keptChoice is the state of an uplinkPort. The engine stores it as JSON for the next control
+// process.
 type keptChoice struct {
 	Kind   string          `json:"kind"` // option type= of the chosen driver
 	Why    string          `json:"why"`
@@ -93,9 +94,9 @@ func (p *uplinkPort) open(kept *engine.Kept) error {
 	return nil
 }
 
-// tryZeroCopy opens the device with AF_XDP in zero-copy mode. It does not even try if the device's
-// driver lacks this mode, because attaching an XDP program may take the link down. On an error, reason
-// says why the port uses packet sockets instead.
+// tryZeroCopy opens the device with AF_XDP in zero-copy mode. It does not try if the port has
+// offload=on, or if the device's driver lacks this mode, because attaching an XDP program may take
+// the link down. On an error, reason says why the port uses packet sockets instead.
 func (p *uplinkPort) tryZeroCopy() (reason string, err error) {
 	if p.values["offload"] == "on" {
 		return "offload=on needs packet sockets, because XDP takes the datagrams first", errors.ErrUnsupported
@@ -113,8 +114,8 @@ func (p *uplinkPort) tryZeroCopy() (reason string, err error) {
 	return "", nil
 }
 
-// inherit takes over the device and the choice of an earlier control process. If it returns an error,
-// the caller closes the descriptors that are still in kept.
+// inherit takes over the device and the choice of driver from an earlier control process. If it
+// returns an error, the caller closes the descriptors that are still in kept.
 func (p *uplinkPort) inherit(kept *engine.Kept) error {
 	var c keptChoice
 	if err := json.Unmarshal(kept.Request.Blob, &c); err != nil {
@@ -197,10 +198,11 @@ func (p *uplinkPort) status() portStatus {
 	return s
 }
 
-// afterAsked returns what a driver's reason says after the words "asked for", which do not fit a choice.
+// afterAsked removes the words "asked for" from the beginning of a driver's reason. They do not fit
+// here, because the uplinkPort has chosen the driver.
 func afterAsked(reason string) string { return reason[min(len(asked), len(reason)):] }
 
-// asked is the reason that a driver gives for a mode that the port's options have asked for.
+// asked is the reason of a driver for its mode, if the port's options have selected the mode.
 const asked = "asked for"
 
 func (p *uplinkPort) close() {

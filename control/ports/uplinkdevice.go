@@ -29,8 +29,9 @@ type deviceChecker interface {
 	check() error
 }
 
-// checkDevices calls the method check of each driver that has it. If a port was set up again, changed is
-// true and the caller makes a new view of the ports.
+// checkDevices checks the devices of all drivers that are a deviceChecker. If a check fails, it sets
+// up the port again. If a port was set up, changed is true and the caller updates what depends on
+// the ports.
 func (ps *Ports) checkDevices(tx *change.Tx) (changed bool) {
 	for _, p := range ps.byNumber {
 		c, ok := p.driver.(deviceChecker)
@@ -46,8 +47,8 @@ func (ps *Ports) checkDevices(tx *change.Tx) (changed bool) {
 	return changed
 }
 
-// followDevices makes each port's driver check its device, and sets up the ports whose device exists
-// again. If it has set up a port, changed is true and the caller makes a new view of the ports.
+// followDevices makes each driver check its device, and sets up a port again when its device has
+// come back. If a port was set up, changed is true and the caller updates what depends on the ports.
 func (ps *Ports) followDevices(tx *change.Tx) (changed bool) {
 	for _, p := range ps.byNumber {
 		f, ok := p.driver.(deviceFollower)
@@ -65,8 +66,8 @@ func (ps *Ports) followDevices(tx *change.Tx) (changed bool) {
 				p.lost = true
 			}
 		}
-		// One attempt only, because setting up a device may cause more events. retryPorts makes the
-		// further attempts.
+		// There is only one attempt, because setting up a device may cause more events. retryPorts
+		// makes the further attempts.
 		if p.lost && f.present(ps.kernel) {
 			p.lost = false
 			changed = ps.retryPort(tx, p) || changed
@@ -128,7 +129,7 @@ func (p *xdpPort) follow(u *underlay.Kernel) error {
 	}
 	p.log.Info("MTU has changed", "dev", dev, "mtu", now.MTU)
 	_, _ = p.detach() // error ignored: a port of a dead engine is detached already
-	// Without an engine (ErrGone), the next engine gets the new MTU.
+	// If there is no engine (ErrGone), the next engine gets the new MTU.
 	if err := p.attachLocked(); err != nil && !errors.Is(err, engine.ErrGone) {
 		p.log.Warn("cannot attach the device with its new MTU", "error", err)
 		return err

@@ -46,15 +46,15 @@ func init() {
 }
 
 // vhostPort is the driver of a vhost-user port. Its session with the guest's front end outlives the
-// engine, which keeps the session's state for the next control process.
+// engine. The engine stores the session's state for the next control process.
 type vhostPort struct {
 	portContext
 	mu      sync.Mutex
 	session *vhost.Session // nil: not open
 	stop    context.CancelFunc
 
-	// keeping is held while the session's state is stored in the engine, so that an older state never
-	// replaces a newer one.
+	// keeping is locked while the session's state is stored in the engine, so that an older state
+	// never replaces a newer one.
 	keeping   sync.Mutex
 	forgotten bool // the session has ended, so nothing more is stored; guarded by keeping
 }
@@ -127,9 +127,9 @@ func (p *vhostPort) attach(resume bool) error {
 	return p.portContext.attach(spec, fds, false)
 }
 
-// keepParts stores parts of the session's state in the engine for the next control process. makeParts
-// returns them: Snapshot all of them, for an engine that has none yet, and Changes those that have
-// changed.
+// keepParts stores parts of the session's state in the engine for the next control process. The
+// function makeParts returns the parts. It is Session.Snapshot, which returns all, for an engine
+// that has none yet. Later it is Session.Changes, which returns the parts that have changed.
 func (p *vhostPort) keepParts(makeParts func() []vhost.Part) {
 	p.keeping.Lock()
 	defer p.keeping.Unlock()

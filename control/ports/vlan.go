@@ -71,7 +71,8 @@ func vlanMode(values map[string]string) xlate.VLANMode {
 	return xlate.VLANTrunk
 }
 
-// fillVLANs stores the port's VLANs in info. It refuses options that have no effect in the port's mode.
+// fillVLANs stores the port's VLANs in "info". It refuses options that have no effect in the port's
+// mode.
 func fillVLANs(info *xlate.PortInfo, values map[string]string) error {
 	given := false
 	for key := range vlanOptions {

@@ -9,10 +9,10 @@ import (
 	"weft/datapath"
 )
 
-// A port's weight decides its share of a worker's time (datapath/account.go). It is an option, so that
-// it is saved, exported and applied like others.
+// A port's weight decides its share of a worker's time (datapath/account.go). It is an option, so
+// that it is saved, exported and changed like other options.
 
-// weightOptions are options of the ports for whose frames the worker's time is accounted.
+// weightOptions has the option weight=. Ports with a device have it, except uplinks.
 var weightOptions = optionTable{
 	"weight": {check: numberIn(1, datapath.MaxWeight)},
 }

@@ -34,15 +34,15 @@ func init() {
 	}
 }
 
-// xdpPort is an uplink with AF_XDP sockets and an XDP program. Control owns both, so they outlive the
-// engine.
+// xdpPort is the driver of an uplink with AF_XDP sockets and an XDP program. The control process has
+// both, so they outlive the engine.
 type xdpPort struct {
 	portContext
 	mu        sync.Mutex
 	uplink    *xsk.Uplink // nil: not open
 	endpoints []netip.AddrPort
 	// linkTrouble is the reason why the device forwards no frames, or "". linkDowns counts how often
-	// this has begun.
+	// the device has stopped forwarding.
 	linkTrouble string
 	linkDowns   int
 }
