@@ -49,7 +49,7 @@ func keyOf(b []byte) (k Key, err error) {
 	return k, fmt.Errorf("key of %d bytes", len(b))
 }
 
-// In the state file, the highest byte of a flow's age is the number of its bridge.
+// In the state file, the highest byte of a flow's age is the bridge's number.
 const (
 	bridgeAt = 56
 	ageMask  = 1<<bridgeAt - 1
@@ -70,9 +70,9 @@ func (s *Store) SaveBridge(tx *change.Tx, b Bridge) {
 	})
 }
 
-// DeleteBridge deletes a bridge with its flows, groups, meters, table settings and TLV map when
-// tx commits. The argument flows has the slots of the bridge's flows. DeletePort deletes its
-// ports.
+// DeleteBridge deletes a bridge with its flows, groups, meters, table settings and mappings of
+// Geneve options when tx commits. The argument "flows" has the slots of the bridge's flows
+// (Flow.Slot). The ports stay until DeletePort deletes them.
 func (s *Store) DeleteBridge(tx *change.Tx, bridge uint8, flows []uint32) {
 	s.write(tx, func(file *bbolt.Tx) error {
 		if err := deleteFlows(file.Bucket(bucketFlows), flows); err != nil {
@@ -93,9 +93,9 @@ func (s *Store) DeleteBridgeSettings(tx *change.Tx, bridge uint8) {
 	s.write(tx, func(file *bbolt.Tx) error { return deleteSettings(file, bridge) })
 }
 
-// deleteSettings deletes the settings of a bridge and the saved names of its port numbers.
-// After the last further bridge it lowers the layout version, so that a weftd that knows only
-// one bridge can read the state file again.
+// deleteSettings deletes the settings of a bridge and the saved port names of its numbers. If only
+// the first bridge is left, it lowers the layout version, so that a weftd that knows only one bridge
+// can read the state file again.
 func deleteSettings(tx *bbolt.Tx, bridge uint8) error {
 	bridges := tx.Bucket(bucketBridges)
 	if err := bridges.Delete(number(uint32(bridge))); err != nil {
@@ -110,8 +110,8 @@ func deleteSettings(tx *bbolt.Tx, bridge uint8) error {
 	return tx.Bucket(bucketMeta).Put(keyVersion, number(layoutVersion))
 }
 
-// deleteRange deletes the keys of a bucket from the key first up to, but not including, the
-// key end.
+// deleteRange deletes the keys of a bucket from "first" up to "end". It does not delete "end"
+// itself.
 func deleteRange(b *bbolt.Bucket, first, end []byte) error {
 	cursor := b.Cursor()
 	for k, _ := cursor.Seek(first); k != nil && bytes.Compare(k, end) < 0; k, _ = cursor.Seek(first) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package store keeps the switch's state on disk: ports, flows, groups, meters, table
-// settings and learned addresses, and the tracked connections of a stopped daemon.
+// Package store keeps the switch's state on disk: ports, flows, groups, meters, table settings and
+// learned addresses, and the tracked connections of a stopped daemon.
 //
-// A lock file protects the state directory. The state file allows one writing transaction at a
-// time, and a transaction waits for the disk. Callers hold the configuration lock, but none of
+// A lock file protects the state directory. The state file allows one writing transaction at a time,
+// and a transaction waits for the disk. Callers may hold the configuration lock. They hold none of
 // the locks that the answer to a miss needs, because misses must not wait for the disk.
 package store
 
@@ -76,8 +76,8 @@ const numberBridgeAt = 24
 // BridgeOf returns the bridge in a NumberKey.
 func BridgeOf(key uint32) uint8 { return uint8(key >> numberBridgeAt) }
 
-// Flow is a flow as text. Slot is the flow's row in the counter region. Age orders
-// flows by the time of their addition.
+// Flow is a flow as text. Slot is the flow's index in the state file, and in the shared memory with
+// the statistics. Age orders flows by the time of their addition.
 type Flow struct {
 	Bridge uint8
 	Slot   uint32
@@ -94,8 +94,8 @@ type Store struct {
 	lock *os.File // lock file of the state directory, locked with flock
 }
 
-// Open locks the state directory and opens the state file. It creates both if they are
-// missing. An error is one line for the operator.
+// Open locks the state directory and opens the state file. It creates both if they are missing. The
+// text of an error is one line, which tells the operator what to do.
 func Open(dir string) (*Store, error) {
 	root, err := openDir(dir)
 	if err != nil {
@@ -167,7 +167,7 @@ func sound(readFile func() error) (err error) {
 	return readFile()
 }
 
-// otherDir returns the advice for the operator of a directory that this process cannot use.
+// otherDir returns advice for the operator, if this process cannot use the state directory.
 func otherDir() string {
 	if os.Geteuid() == 0 {
 		return "or give another with --state"
@@ -250,8 +250,8 @@ func (s *Store) Close() error {
 
 func number(n uint32) []byte { return binary.BigEndian.AppendUint32(nil, n) }
 
-// SavePort saves a port when tx commits. It also saves the port's name as the last name of its
-// numbers.
+// SavePort saves a port when tx commits. It also saves, for each of the port's two numbers, the
+// port's name as the last one that had the number.
 func (s *Store) SavePort(tx *change.Tx, p Port) {
 	s.write(tx, func(file *bbolt.Tx) error {
 		text, err := json.Marshal(p)
@@ -271,16 +271,17 @@ func (s *Store) SavePort(tx *change.Tx, p Port) {
 	})
 }
 
-// DeletePort deletes a port, but not the saved names of its numbers, when tx commits.
+// DeletePort deletes a port when tx commits. The names that SavePort has saved for the port's
+// numbers stay.
 func (s *Store) DeletePort(tx *change.Tx, port uint32) {
 	s.write(tx, func(file *bbolt.Tx) error { return file.Bucket(bucketPorts).Delete(number(port)) })
 }
 
-// writes has the changes that a transaction makes in the state file, in their order.
+// writes has the functions that change the state file when a transaction commits, in their order.
 type writes struct{ list []func(file *bbolt.Tx) error }
 
-// write adds the change w to the one transaction of the state file that tx makes when it
-// commits.
+// write adds the function w to those that change the state file when tx commits. They run in one
+// transaction of the file.
 func (s *Store) write(tx *change.Tx, w func(file *bbolt.Tx) error) {
 	waiting := change.State[writes](tx, s)
 	waiting.list = append(waiting.list, w)
@@ -303,13 +304,13 @@ func (s *Store) write(tx *change.Tx, w func(file *bbolt.Tx) error) {
 }
 
 // ChangeFlows saves and deletes flows when tx commits. The flows in save should be in ascending
-// order of slots, because any other order takes quadratic time. The commit iterates over save.
+// order of Flow.Slot, because any other order takes quadratic time. The commit iterates over save.
 func (s *Store) ChangeFlows(tx *change.Tx, save iter.Seq[Flow], remove []uint32) {
 	s.write(tx, func(file *bbolt.Tx) error { return changeFlows(file.Bucket(bucketFlows), save, remove) })
 }
 
-// WriteFlows saves and deletes flows like ChangeFlows, but at once, in a transaction of the
-// state file alone.
+// WriteFlows saves and deletes flows like ChangeFlows, but at once, in a transaction of the state
+// file for these flows only.
 func (s *Store) WriteFlows(save iter.Seq[Flow], remove []uint32) error {
 	return s.db.Update(func(file *bbolt.Tx) error { return changeFlows(file.Bucket(bucketFlows), save, remove) })
 }
@@ -340,7 +341,7 @@ func deleteFlows(flows *bbolt.Bucket, remove []uint32) error {
 	return nil
 }
 
-// ReplaceGroups replaces the groups and meters of all bridges when tx commits.
+// ReplaceGroups replaces the saved groups and meters of all bridges when tx commits.
 func (s *Store) ReplaceGroups(tx *change.Tx, groups, meters map[Key]string) {
 	s.write(tx, func(file *bbolt.Tx) error {
 		if err := replaceBucket(file, bucketGroups, groups); err != nil {
@@ -350,12 +351,12 @@ func (s *Store) ReplaceGroups(tx *change.Tx, groups, meters map[Key]string) {
 	})
 }
 
-// SaveTableConfigs replaces the settings of the flow tables of all bridges when tx commits.
+// SaveTableConfigs replaces the saved settings of the flow tables of all bridges when tx commits.
 func (s *Store) SaveTableConfigs(tx *change.Tx, texts map[Key]string) {
 	s.write(tx, func(file *bbolt.Tx) error { return replaceBucket(file, bucketTables, texts) })
 }
 
-// SaveTLVs replaces the mappings of the TLV maps of all bridges when tx commits.
+// SaveTLVs replaces the saved mappings of Geneve options of all bridges (TLV maps) when tx commits.
 func (s *Store) SaveTLVs(tx *change.Tx, texts map[Key]string) {
 	s.write(tx, func(file *bbolt.Tx) error { return replaceBucket(file, bucketTLVs, texts) })
 }
@@ -376,7 +377,7 @@ func replaceBucket(tx *bbolt.Tx, name []byte, rows map[Key]string) error {
 	return nil
 }
 
-// State is the content of a state file at the start of control. Ports are sorted by number,
+// State is the content of a state file when the control process starts. Ports are sorted by number,
 // flows by age.
 type State struct {
 	Bridges []Bridge // by number

@@ -20,7 +20,7 @@ var commands = map[string]openflow.Command{
 }
 
 // ChangeFlows applies a change of the flow tables. After an error nothing has changed. When it
-// returns, the workers no longer use the old flows for any frame.
+// returns, no worker forwards a frame with the old flows.
 func (ts *Tables) ChangeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
 	if c.Op == "replace" {
 		return ts.replaceFlows(c.Text)
@@ -29,7 +29,7 @@ func (ts *Tables) ChangeFlows(c api.ChangeFlows) (api.FlowsChanged, error) {
 	if !ok {
 		return api.FlowsChanged{}, usererr.Errorf("op %q: expected add, modify, modify-strict, delete, delete-strict or replace", c.Op)
 	}
-	// The configuration lock is not held during parsing, because the replacement of an
+	// The configuration lock is not held while the text is parsed, because the replacement of an
 	// engine needs it. If ports have changed meanwhile, the text is parsed again.
 	view := ts.bridge.View()
 	mods, err := parseFlows(c, command, ts.bridge.Names(pipeline.ByName))

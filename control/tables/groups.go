@@ -22,8 +22,8 @@ var meterCommands = map[string]openflow.MeterCommand{
 	"add": openflow.MeterAdd, "modify": openflow.MeterModify, "delete": openflow.MeterDelete,
 }
 
-// ChangeGroups applies a change of groups. After an error nothing has changed. When it returns,
-// the workers no longer use the old groups for any frame.
+// ChangeGroups applies a change of groups. After an error nothing has changed. When it returns, no
+// worker forwards a frame with the old groups.
 func (ts *Tables) ChangeGroups(c api.ChangeTable) (api.TableChanged, error) {
 	return change.Result(ts.configuration, func(tx *change.Tx) (api.TableChanged, error) { return ts.ChangeGroupsIn(tx, c) })
 }
@@ -76,8 +76,8 @@ func (ts *Tables) ChangeMetersIn(tx *change.Tx, c api.ChangeTable) (api.TableCha
 	return tableChanged(len(mods))(ts.bridge.ApplyMeters(tx, mods))
 }
 
-// tableChanged returns a function that describes the result of n changes of groups or meters.
-// The count of flows in the description has the flows that the change removed.
+// tableChanged returns a function that describes the result of n changes of groups or meters. The
+// field Flows of the description counts the flows that the change has removed.
 func tableChanged(n int) func(ofproto.Changes, error) (api.TableChanged, error) {
 	return func(changes ofproto.Changes, err error) (api.TableChanged, error) {
 		if err != nil {

@@ -48,7 +48,7 @@ func describeMegaflow(w *workers.Workers, m *megaflows.Megaflow, now uint64, nam
 	return f
 }
 
-// Sample has the packets and bytes of all megaflows at one time.
+// Sample has the packet and byte counts of all megaflows at one time.
 type Sample map[*megaflows.Megaflow]hotCount
 
 type hotCount struct{ packets, bytes uint64 }

@@ -21,12 +21,12 @@ type ruleID struct {
 	match    openflow.PackedMatch
 }
 
-// flowSet has flows by ruleID. If several lines of a file have the same ruleID, the last line
-// counts.
+// flowSet has flows by table, priority and match. If several lines of a file have these in common,
+// the last line counts.
 type flowSet map[ruleID]openflow.FlowMod
 
-// flowSetOf parses a file of flows in which every line adds a flow. The result notes describes
-// the parts of flows that the parser ignored.
+// flowSetOf parses a file of flows in which every line adds a flow. "notes" describes the parts of
+// flows that the parser ignored.
 func (ts *Tables) flowSetOf(text string) (set flowSet, notes []string, err error) {
 	mods, err := parseFlows(api.ChangeFlows{Text: text, File: true}, openflow.Add, ts.bridge.Names(pipeline.ByName))
 	if err != nil {
@@ -44,7 +44,8 @@ func (ts *Tables) flowSetOf(text string) (set flowSet, notes []string, err error
 	return set, notes, nil
 }
 
-// tableFlows returns all flows of the bridge except weft-central's.
+// tableFlows returns all flows of the bridge. It leaves out those of weft-central, the service that
+// configures the networks of many hosts.
 func (ts *Tables) tableFlows(tx *change.Tx) flowSet {
 	set := flowSet{}
 	rules := ts.bridge.Select(tx, &openflow.FlowMod{Command: openflow.Delete, Table: openflow.TableAll})
@@ -58,9 +59,9 @@ func (ts *Tables) tableFlows(tx *change.Tx) flowSet {
 	return set
 }
 
-// replaceFlows replaces all flows of the bridge, except weft-central's, by the flows of a file.
-// After an error nothing has changed. A flow keeps its statistics if only its actions or its
-// cookie change.
+// replaceFlows replaces all flows of the bridge by the flows of a file, but leaves the flows of the
+// service weft-central as they are. After an error nothing has changed. A flow keeps its statistics
+// if only its actions or its cookie change.
 func (ts *Tables) replaceFlows(text string) (changed api.FlowsChanged, err error) {
 	return change.Result(ts.configuration, func(tx *change.Tx) (changed api.FlowsChanged, err error) {
 		want, notes, err := ts.flowSetOf(text)
@@ -96,8 +97,8 @@ func (ts *Tables) replaceFlows(text string) (changed api.FlowsChanged, err error
 	})
 }
 
-// compareMods orders the changes of replaceFlows: deletes before adds, because deletes free
-// table space, then by table, descending priority and line.
+// compareMods orders the changes of replaceFlows. Deletes come before adds, because deletes free
+// table space. Then the order is by table, by descending priority, and by line.
 func compareMods(a, b openflow.FlowMod) int {
 	deletes := func(m openflow.FlowMod) int {
 		if m.Command == openflow.DeleteStrict {
@@ -112,8 +113,8 @@ func sameFlow(a, b *openflow.FlowMod) bool {
 	return a.Match == b.Match && openflow.FormatFlowMod(a, nil) == openflow.FormatFlowMod(b, nil)
 }
 
-// sameBut reports whether two flows differ at most in actions and cookie. A modify can then
-// turn one into the other.
+// sameBut reports whether two flows are equal apart from actions and cookie. A modify can then turn
+// one into the other.
 func sameBut(a, b *openflow.FlowMod) bool {
 	x, y := *a, *b
 	x.NewCookie, y.NewCookie, x.Actions, y.Actions = 0, 0, nil, nil

@@ -10,14 +10,13 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// ModTable changes settings of flow tables: the limit of flows, and eviction at the
-// limit. After an error no setting has changed. ModTable removes no flow.
+// ModTable changes the settings of flow tables: the limit of flows, and eviction at the limit. After
+// an error no setting has changed. ModTable removes no flow.
 func (ts *Tables) ModTable(mod api.ModTable) error {
 	return ts.configuration.Update(func(tx *change.Tx) error { return ts.ModTableIn(tx, mod) })
 }
 
-// ModTableIn changes the same settings as ModTable, but within the transaction tx, which may have other
-// changes, too.
+// ModTableIn changes the same settings as ModTable, as one of several changes in the transaction tx.
 func (ts *Tables) ModTableIn(tx *change.Tx, mod api.ModTable) error {
 	return ts.bridge.Configure(tx, mod.Table, func(c *ofproto.TableConfig) error {
 		if err := c.SetWords(mod.Settings); err != nil {

@@ -30,8 +30,8 @@ func New(configuration *change.Configuration, b *pipeline.Bridge) *Tables {
 	return &Tables{configuration: configuration, bridge: b, pipeline: b.Pipeline()}
 }
 
-// marked marks err as the client's error, except if the change is in force and could only not
-// be saved.
+// marked marks err as an error of the client's request. It does not mark the error that a change is
+// in force but could not be saved.
 func marked(err error) error {
 	var unsaved *change.UnsavedError
 	if errors.As(err, &unsaved) {

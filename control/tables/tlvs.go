@@ -18,7 +18,7 @@ func (ts *Tables) ChangeTLVs(request api.ChangeTLVs) error {
 	return ts.configuration.Update(func(tx *change.Tx) error { return ts.ChangeTLVsIn(tx, request) })
 }
 
-// ChangeTLVsIn changes the TLV map like ChangeTLVs, as one of several changes in the
+// ChangeTLVsIn changes the map of Geneve options like ChangeTLVs, as one of several changes in the
 // transaction tx.
 func (ts *Tables) ChangeTLVsIn(tx *change.Tx, request api.ChangeTLVs) error {
 	mod := openflow.TLVMod{}
