@@ -2,8 +2,8 @@
 
 package hub
 
-// HostsOf returns the declared hosts that have a bound port in the network, as a map of
-// id to name. Frames for a port of the network may come from any of these hosts.
+// HostsOf returns the declared hosts on which a port of the network is, as a map of id to name. Frames
+// for a port of the network may come from any of these hosts.
 func (h *Hub) HostsOf(net string) map[string]string {
 	h.mu.Lock()
 	defer h.mu.Unlock()

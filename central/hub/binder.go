@@ -12,9 +12,9 @@ import (
 	"weft/central/store"
 )
 
-// binder writes bindings of ports to hosts into the store. Requests that arrive during
-// a transaction are written together in the next transaction. Releases of bindings wait
-// for releasePause first.
+// binder stores in etcd on which host each port is. Such a record is a binding. Requests that arrive
+// during a transaction share the next transaction. A request to delete a binding first waits for
+// releasePause.
 type binder struct {
 	store  Store
 	refuse func(s *session, port, reason string)
@@ -25,8 +25,8 @@ type binder struct {
 	wake chan struct{}
 }
 
-// job is a request to bind a port to the host of a session, or to release the binding.
-// A job that releases the binding to an undeclared host has no session.
+// job is a request to store or to delete the binding of a port to the host of a session. session is nil
+// if the request deletes a binding to an undeclared host.
 type job struct {
 	session *session
 	request store.BindRequest
@@ -40,9 +40,9 @@ const (
 	// failure. The pause doubles up to bindAgainMost with each failure, because a full
 	// store may stay full for a long time.
 	bindAgain, bindAgainMost = 100 * time.Millisecond, 2 * time.Second
-	// releasePause is the delay of a release. Other releases share its transaction. The
-	// release is not needed if the port is deleted in the meantime, as is usual when a
-	// machine ends.
+	// releasePause is the time for which the deletion of a binding waits, so that several deletions
+	// share a transaction. If the port itself is deleted in this time, as is usual when a virtual
+	// machine ends, the binding needs no deletion of its own.
 	releasePause = 50 * time.Millisecond
 )
 
@@ -74,8 +74,8 @@ func (b *binder) add(j job) {
 	}
 }
 
-// drop removes the queued release of a port's binding, unless it has already been
-// written.
+// drop removes a queued job that deletes the port's binding. It does nothing if the binder has already
+// taken the job for a transaction.
 func (b *binder) drop(port string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -112,8 +112,8 @@ func (b *binder) run(ctx context.Context) {
 	}
 }
 
-// take returns queued jobs for a transaction. If no job is ready, wait is the time
-// until one may be ready.
+// take removes jobs for one transaction from the queue and returns them. If it finds none that is due,
+// wait is the time until the first job is due.
 func (b *binder) take(now time.Time) (batch []job, wait time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -135,8 +135,8 @@ func (b *binder) take(now time.Time) (batch []job, wait time.Duration) {
 	return batch, wait
 }
 
-// write sends the requests of a batch to the store. It reports whether it has queued some of the jobs
-// again after a temporary failure.
+// write sends the requests of the jobs to the store in one call. It queues a job again if the store has
+// failed temporarily, and returns true if there was such a job.
 func (b *binder) write(ctx context.Context, batch []job) (requeued bool) {
 	requests := make([]store.BindRequest, len(batch))
 	for i := range batch {

@@ -2,17 +2,18 @@
 
 package hub
 
-// This file delays what a hub does after somebody else has changed a binding: another
-// central has bound a port to a host that does not have it in the session here, or has
-// released a binding of a port that the host does have here. If the path between a host
-// and its hub drops packets, the host opens a session with another hub, and the old
-// session lasts until its hub notices. What the old session knows of the host's ports is
-// out of date then. Two hubs that both trust their session bind and release such a port
-// in turns without end. So the hub first asks the host for a report: a host answers only
-// in its present session.
+// This file decides what a hub does when another central has changed a binding, the record in etcd of
+// the host on which a port is. The other central has bound a port to a host although, by its session
+// with this hub, the host does not have the port. Or it has deleted a binding although the host has the
+// port.
+//
+// The session with this hub may be out of date. If packets between a host and its hub are lost, the
+// host opens a session with another hub, but the old hub notices the loss later. If both hubs trusted
+// their sessions, they would bind the port and delete the binding in turns without end. So the hub
+// first asks the host for a report. A host answers only in its newest session.
 
-// doubt makes the hub wait for a report of the session's host before it binds or releases the port. The
-// next round asks for the report. The caller holds mu.
+// doubt makes the hub wait for a report of the session's host before it binds the port or deletes the
+// binding. The request for the report is sent in the next round. The caller holds mu.
 func (h *Hub) doubt(s *session, p *port) {
 	if s.doubts == nil {
 		s.doubts = map[*port]int64{}
@@ -25,8 +26,9 @@ func (h *Hub) doubt(s *session, p *port) {
 	h.list(s)
 }
 
-// settle ends the doubts that the newest report of the host answers: it binds or releases the ports.
-// The caller holds mu.
+// settle continues with the ports for which doubt has asked the host to report, if the report has come.
+// It binds a port that the host has, and deletes the binding of a port that the host no longer has. The
+// caller holds mu.
 func (h *Hub) settle(s *session) {
 	for p, revision := range s.doubts {
 		if s.applied < revision {

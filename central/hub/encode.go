@@ -9,10 +9,10 @@ import (
 	"weft/central/wire"
 )
 
-// This file encodes places, the locations of ports (wire.Place). A hub encodes them
-// from its own records, because it may have a million ports. A host that gets its first
-// port in a network needs the places of all other ports. Package proto encodes all
-// other messages. Field numbers are from central/wire/central.proto.
+// This file encodes wire.Place messages. Each says where frames to the addresses of one port go: to
+// which host and tunnel endpoint. A hub may have a million ports, so it encodes these messages from its
+// own records. A host that gets its first port in a network needs the Place of every other port there.
+// Package proto encodes all other messages. Field numbers are from central/wire/central.proto.
 const (
 	fieldReset        = 1 // wire.ToHost.reset
 	fieldUpdate       = 2 // wire.ToHost.update
@@ -20,7 +20,7 @@ const (
 	fieldUpdatePlaces = 4 // wire.NetUpdate.places
 )
 
-// encode returns a message in the form in which the sessions queue it.
+// encode encodes a message for the queues of sessions.
 func (h *Hub) encode(m *wire.ToHost) rawMessage { return rawOf(marshal(m)) }
 
 func marshal(m proto.Message) []byte {
@@ -33,21 +33,21 @@ func marshal(m proto.Message) []byte {
 	return b
 }
 
-// encodeUpdate encodes the wire.NetUpdate u together with the places of ports. u itself
-// has no places.
+// encodeUpdate encodes the message u and adds a wire.Place for each of the ports. The field Places of u
+// is empty.
 func encodeUpdate(u *wire.NetUpdate, ports []*port) rawMessage {
 	return withPlaces(fieldUpdate, marshal(u), fieldUpdatePlaces, ports)
 }
 
-// encodeReset encodes the wire.NetReset r together with the places of ports. r itself
-// has no places.
+// encodeReset encodes the message r and adds a wire.Place for each of the ports. The field Places of r
+// is empty.
 func encodeReset(r *wire.NetReset, ports []*port) rawMessage {
 	return withPlaces(fieldReset, marshal(r), fieldResetPlaces, ports)
 }
 
-// withPlaces encodes a wire.ToHost that has one field, with the number "field". The field contains the
-// encoded message, to which withPlaces adds the places of the ports. places is the number of the
-// message's field for them.
+// withPlaces encodes a wire.ToHost whose only field has the number "field". "message" is the encoded
+// content of this field. withPlaces appends to it a wire.Place for each of the ports, under the field
+// number "places".
 func withPlaces(field protowire.Number, message []byte, places protowire.Number, ports []*port) rawMessage {
 	size := len(message)
 	for _, p := range ports {
@@ -65,13 +65,14 @@ func withPlaces(field protowire.Number, message []byte, places protowire.Number,
 	return b
 }
 
-// place returns the place of a port as a message. The port must be declared and bound.
+// place returns a message with the port's addresses, host and tunnel endpoint. The port must be
+// declared and bound.
 func (p *port) place() *wire.Place {
 	return &wire.Place{Port: p.id, Net: p.net.id, Mac: p.declared.GetMac(), Addresses: p.declared.GetAddresses(),
 		Host: p.bind.GetHost(), Endpoint: []byte(p.endpoint), Generation: p.generation, Groups: p.declared.GetGroups()}
 }
 
-// placeSize returns the length of the port's encoded place in bytes.
+// placeSize returns the number of bytes that appendPlace appends.
 func (p *port) placeSize() int {
 	size := sizeWord(len(p.id)) + sizeWord(len(p.net.id)) + sizeWord(len(p.declared.GetMac())) +
 		sizeWord(len(p.bind.GetHost())) + sizeWord(len(p.endpoint))
@@ -87,8 +88,8 @@ func (p *port) placeSize() int {
 	return size
 }
 
-// sizeWord returns the encoded length of a field of wire.Place with n bytes of content. The tag takes one
-// byte. An empty field is left out.
+// sizeWord returns the encoded length of a string or bytes field of wire.Place with n bytes of content.
+// The tag takes one byte. An empty field takes no bytes.
 func sizeWord(n int) int {
 	if n == 0 {
 		return 0
@@ -96,7 +97,7 @@ func sizeWord(n int) int {
 	return 1 + protowire.SizeBytes(n)
 }
 
-// appendPlace appends the encoded place.
+// appendPlace appends the encoded wire.Place of the port to b.
 func (p *port) appendPlace(b []byte) []byte {
 	b = appendWord(b, 1, p.id)
 	b = appendWord(b, 2, p.net.id)

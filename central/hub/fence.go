@@ -9,31 +9,31 @@ import (
 	"weft/central/wire"
 )
 
-// This file delays one kind of answer: that nobody has an address. A port may have been
-// bound through another central, whose watch of the store is some milliseconds ahead.
-// So the hub gives this answer only after it has received every change that was in the
-// store when the host asked. To know this, the hub asks the store for its revision,
-// once for all questions that have arrived in the meantime.
+// This file delays the answer that no port has an address. Another central may have bound a port with
+// this address some milliseconds ago, and this hub's watch of etcd may not have delivered the change
+// yet. So the hub asks the store for its revision, and answers when it has received all changes up to
+// this revision. One request to the store serves all answers that wait.
 
 const (
-	// fenceTimeout limits how long an answer waits for the store, which may have no
-	// leader. After this time the hub answers with what it knows, and sets ABSENCE_LATE.
+	// fenceTimeout limits the time for which an answer waits for the store. The store may hang, for
+	// example because etcd has no leader. After this time the hub answers with what it knows, and sets
+	// ABSENCE_LATE.
 	fenceTimeout = 250 * time.Millisecond
 	// maxFenced limits the number of answers that wait. At the limit the hub answers at
 	// once with what it knows, and sets ABSENCE_LATE.
 	maxFenced = 65536
 )
 
-// fenced is a Pull, or a Question for an address that no port seems to have, whose
-// answer waits for the store.
+// fenced is a host's message whose answer waits for the store. The message is a Pull, or a Question for
+// an address that no port seems to have.
 type fenced struct {
 	session  *session
 	pull     *wire.Pull
 	question *wire.Question // nil: a Pull
 }
 
-// fence makes an answer wait until the hub has caught up with the store. The caller
-// holds mu.
+// fence makes an answer wait until the hub has received all changes that are in the store now. The
+// caller holds mu.
 func (h *Hub) fence(f fenced) {
 	if len(h.fences) >= maxFenced {
 		h.unfence(f, wire.Absence_ABSENCE_LATE)
@@ -46,8 +46,8 @@ func (h *Hub) fence(f fenced) {
 	}
 }
 
-// catchUp sends the waiting answers each time the hub has caught up with the store,
-// until ctx ends.
+// catchUp reads the store's revision for the answers that wait, and sends them when the hub has
+// received all changes up to this revision. It returns when ctx ends.
 func (h *Hub) catchUp(ctx context.Context) {
 	read := revisionRead{store: h.store, done: make(chan storeRevision, 1)}
 	for {
@@ -74,8 +74,8 @@ func (h *Hub) catchUp(ctx context.Context) {
 	}
 }
 
-// revisionRead asks the store for its revision. A request that misses its time limit goes on, and the
-// next request waits for its end. So a slow store has only one request at a time.
+// revisionRead asks the store for its revision, with one request at a time. If a caller's time limit
+// ends first, the request continues. The next call waits for its end before it sends another request.
 type revisionRead struct {
 	store   Store
 	reading bool // an answer will be in done
@@ -87,8 +87,8 @@ type storeRevision struct {
 	err      error
 }
 
-// next returns a revision that the store has had since the call began, no older one. It returns an error
-// when the context "limit" ends. The request to the store ends only with ctx.
+// next returns the store's revision, read after the call began. It returns an error when the context
+// "limit" ends. ctx is the context of the request to the store.
 func (r *revisionRead) next(ctx, limit context.Context) (int64, error) {
 	if r.reading { // an answer from before the call is of no use
 		select {
@@ -111,7 +111,8 @@ func (r *revisionRead) next(ctx, limit context.Context) (int64, error) {
 	}
 }
 
-// await waits until the hub has a revision. It returns false if ctx ends before.
+// await waits until the hub has received all changes up to a revision. It returns false if ctx ends
+// first.
 func (h *Hub) await(ctx context.Context, revision int64) bool {
 	for {
 		h.mu.Lock()
@@ -128,8 +129,8 @@ func (h *Hub) await(ctx context.Context, revision int64) bool {
 	}
 }
 
-// unfence sends an answer that has waited for the store. absence is the answer to a question for an
-// address that nobody seems to have. The caller holds mu.
+// unfence sends an answer that fence has delayed. If no port has the address of a Question, absence
+// says why the answer has no port. The caller holds mu.
 func (h *Hub) unfence(f fenced, absence wire.Absence) {
 	switch {
 	case h.sessions[f.session.host] != f.session:

@@ -9,8 +9,8 @@ import (
 	"weft/central/wire"
 )
 
-// fleet has all declared objects and bindings, indexes for requests of hosts, and the
-// changes for the next round (delivery of changes to hosts).
+// fleet has all declared networks, ports, hosts and groups, the host of each port, and indexes. It also
+// has the changes that the next round sends to hosts.
 type fleet struct {
 	nets      map[string]*network
 	ports     map[string]*port
@@ -55,7 +55,8 @@ type network struct {
 	bound    int                // number of ports with a place
 	onDemand bool               // hosts ask for addresses
 	members  map[string]int     // number of bound ports by endpoint
-	// XOR of the digests of all places (wire.PlaceDigest), and of all members (wire.MemberDigest)
+	// XOR of the digests of all ports' addresses and hosts (wire.PlaceDigest), and of all tunnel
+	// endpoints (wire.MemberDigest)
 	placesDigest, membersDigest uint64
 	byMAC                       map[uint64]*port // bound ports
 	byIP                        map[netip.Addr]*port
@@ -77,16 +78,16 @@ type address struct {
 // netChanges has the changes of one network since the last round.
 type netChanges struct {
 	view bool
-	// hosts get the whole network again, because its addresses are now pushed or no longer pushed, or
-	// because flooding was turned on or off
+	// remake is true if hosts get the whole network again: the hub begins or ends to send its addresses
+	// without being asked, or flooding was turned on or off
 	remake  bool
 	ports   map[*port]bool  // true if hosts have been sent an earlier place of the port
 	members map[string]bool // by endpoint; true if it was a member in the last round
 }
 
-// The hub pushes all addresses of a network with few ports. When a network has more
-// than askedAbove ports, hosts must ask for each address. When it has fewer than
-// pushedBelow, the hub pushes them again.
+// The hub sends hosts all addresses of a network with few ports. If a network has more than askedAbove
+// ports, hosts must ask for each address that they need. If it has fewer than pushedBelow, the hub
+// sends all addresses again.
 const askedAbove, pushedBelow = 1000, 800
 
 func newFleet() *fleet {
@@ -328,8 +329,8 @@ func (f *fleet) unplace(p *port) {
 	p.placed, p.endpoint = false, ""
 }
 
-// setPlace adds the place of a declared and bound port to the indexes of the port's
-// network.
+// setPlace adds a port's addresses and tunnel endpoint to the indexes of its network. It does nothing
+// unless the port is declared and bound to a host.
 func (f *fleet) setPlace(p *port) {
 	if p.declared == nil || p.bind == nil {
 		return
@@ -366,9 +367,9 @@ func (f *fleet) member(n *network, endpoint string) {
 	}
 }
 
-// bindable reports whether a port may be bound to a host. If the declaration names no host, this is
-// the host to which the port is bound, or any host while it is unbound. The target of a move is
-// always allowed.
+// bindable reports whether the declaration lets a port be on a host. A host that the declaration names,
+// as the port's host or as the target of a move, may have the port. If the declaration names no host,
+// the port may stay on the host to which it is bound. An unbound port may then be on any host.
 func (p *port) bindable(host string) bool {
 	d := p.declared
 	return d != nil && (d.GetHost() == host || d.GetMoveTo() == host || d.GetHost() == "" && (p.bind == nil || p.bind.GetHost() == host))
@@ -376,7 +377,8 @@ func (p *port) bindable(host string) bool {
 
 func (f *fleet) changed() bool { return len(f.dirty)+len(f.dirtyPorts) > 0 }
 
-// forget deletes unused ports and networks at the end of a round.
+// forget deletes ports and networks that are neither declared nor in use, and clears the lists of
+// changes. round calls it when it has sent the changes.
 func (f *fleet) forget() {
 	for p := range f.dirtyPorts {
 		if p.declared == nil && p.bind == nil {

@@ -5,8 +5,8 @@ package hub
 import "weft/central/wire"
 
 // A host needs the rules of the groups of its own ports, and gets them with each of these ports
-// (wire.LocalPort). It needs the groups of the ports of other hosts, and gets them with their
-// places (wire.Place). So a changed rule goes only to hosts that have a port in the group.
+// (wire.LocalPort). Of a port on another host it needs only the ids of the groups, which are in the
+// port's wire.Place. So a changed rule goes only to hosts that have a port in the group.
 
 // group is a declared group, or an undeclared one that ports name.
 type group struct {

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hub sends each host the declarations that the host needs. A Hub has one watch
-// of the whole store in etcd, keeps everything in memory, and serves any number of
-// hosts from memory.
+// Package hub sends each host the declared networks, ports and groups that the host needs. A Hub
+// watches all keys of the store in etcd, keeps everything in memory, and serves any number of hosts
+// from memory.
 //
-// Changes are delivered in rounds. Changes that arrive during a round are delivered
-// together in the next round, so that a round becomes larger under load. A message for
-// many hosts is encoded once. A host gets all messages of a round in one batch; under
-// load, a batch has the messages of several rounds (see pace.go).
+// The hub sends changes in rounds. Changes that arrive during a round are sent together in the next
+// round, so that a round becomes larger under load. A message for many hosts is encoded once. A host
+// gets all messages of a round in one wire.Batch. Under load, the hub sends fewer batches, and each has
+// the messages of several rounds (see pace.go).
 //
-// Hub.mu guards everything in memory. Nobody waits while holding Hub.mu: messages to
-// hosts go into the queues of their sessions, and requests to the store go into the
-// queue of the binder.
+// Hub.mu guards everything in memory. Code that holds Hub.mu never waits for a host or for etcd:
+// messages to hosts go into the queues of their sessions, and requests to the store into the queue of
+// the binder.
 package hub
 
 import (
@@ -24,7 +24,7 @@ import (
 	"weft/central/wire"
 )
 
-// Store has the methods of store.Store that a hub needs.
+// Store has the methods of store.Store that a hub uses. Tests use a store in memory instead.
 type Store interface {
 	Follow(ctx context.Context, sink store.Sink) error
 	Bind(ctx context.Context, requests []store.BindRequest) []store.BindResult
@@ -33,7 +33,7 @@ type Store interface {
 	Revision(ctx context.Context) (int64, error)
 }
 
-// Hub serves hosts while its method Run runs.
+// Hub is the gRPC service to which hosts connect. It serves them while its method Run runs.
 type Hub struct {
 	wire.UnimplementedHubServer
 	store Store
@@ -66,12 +66,12 @@ type Hub struct {
 	advanced  chan struct{} // wakes catchUp after a new revision
 	stopping  chan struct{} // closed when Run ends
 
-	// MoveGrace is the time for which the old host keeps a port that has moved.
-	// Meanwhile the old host forwards frames that still arrive there. The caller sets
-	// MoveGrace before Run.
+	// MoveGrace is the time for which the old host of a moved port keeps its record of the port. In
+	// this time, the old host forwards frames that still arrive there. The caller sets MoveGrace before
+	// Run.
 	MoveGrace time.Duration
-	// OnRevocations is called with changed revocations of certificates, or with all of
-	// them if complete is true. It may be nil. The caller sets it before Run.
+	// OnRevocations is called with the revocations of certificates that have changed. If "complete" is
+	// true, it gets all of them. It may be nil. The caller sets it before Run.
 	OnRevocations func(complete bool, changed []store.Object)
 }
 
@@ -91,8 +91,8 @@ type Stats struct {
 	LongNames                              uint64 // names of ports that are longer than a declared one can be
 	SlowSessions, Refused, Rounds, Doubts  uint64
 	WaitingDropped                         uint64 // undeclared ports beyond maxAnnounced or maxElsewhere
-	// Lag is the number of revisions by which the slowest connected host is behind the
-	// hub. Hosts report what they have applied every few seconds.
+	// Lag is the number of revisions that the slowest connected host has yet to apply. A host reports
+	// every few seconds which revision it has applied.
 	Lag int64
 }
 
@@ -108,7 +108,7 @@ func New(s Store, identify func(ctx context.Context) (name string, err error), l
 	return h
 }
 
-// Run follows the store and delivers changes until ctx ends.
+// Run reads the store, watches it, and sends changes to hosts, until ctx ends.
 func (h *Hub) Run(ctx context.Context) error {
 	var done sync.WaitGroup
 	defer done.Wait()
@@ -155,11 +155,11 @@ func (h *Hub) Stats() Stats {
 	return s
 }
 
-// sink is a Hub with the methods that receive the store's changes.
+// sink is a Hub as a store.Sink: its methods receive the store's objects and changes.
 type sink Hub
 
-// Reset implements store.Sink. The store calls it with the first full list, and with
-// a full list after a gap in its watch.
+// Reset implements store.Sink. The store calls it with all objects at the start, and again if its watch
+// of etcd has missed changes.
 func (s *sink) Reset(revision int64, objects []store.Object) {
 	h := (*Hub)(s)
 	h.noteRevocations(true, objects)
@@ -191,7 +191,7 @@ func (h *Hub) noteRevocations(complete bool, objects []store.Object) {
 	}
 }
 
-// Change implements store.Sink. The next round delivers the changed objects.
+// Change implements store.Sink. The hub sends the changed objects to hosts in the next round.
 func (s *sink) Change(revision int64, objects []store.Object) {
 	h := (*Hub)(s)
 	h.noteRevocations(false, objects)
@@ -200,8 +200,8 @@ func (s *sink) Change(revision int64, objects []store.Object) {
 	h.take(revision, objects)
 }
 
-// Progress implements store.Sink. It passes a revision without changed objects to calls of Sync and to
-// answers that wait for it.
+// Progress implements store.Sink. It tells the hub that the store has reached a revision without
+// changed objects. Calls of Sync and delayed answers may wait for this revision.
 func (s *sink) Progress(revision int64) {
 	h := (*Hub)(s)
 	h.mu.Lock()
@@ -209,8 +209,8 @@ func (s *sink) Progress(revision int64) {
 	h.take(revision, nil)
 }
 
-// take applies changed objects to the fleet and wakes up the function deliver. The
-// caller holds mu.
+// take enters changed objects into the fleet and wakes up the goroutine of deliver, which sends them.
+// The caller holds mu.
 func (h *Hub) take(revision int64, objects []store.Object) {
 	for i := range objects {
 		h.fleet.apply(&objects[i])
@@ -231,7 +231,7 @@ func (h *Hub) wake() {
 	}
 }
 
-// deliver sends changes to the sessions, in rounds, until ctx ends.
+// deliver sends changes to hosts, round by round, until ctx ends.
 func (h *Hub) deliver(ctx context.Context) {
 	turn := time.NewTimer(time.Hour)
 	defer turn.Stop()

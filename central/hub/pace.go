@@ -9,45 +9,43 @@ import (
 	"weft/central/wire"
 )
 
-// This file limits the rate of batches. A batch costs a hub and a host some 50 µs of
-// CPU time together, nearly independent of the number of changes in it. A change of a
-// network with hundreds of hosts needs hundreds of batches. A hub therefore sends a
-// limited number of batches a second. At the limit, sessions wait in a queue, in order
-// of arrival, and their further changes join their batch. Below the limit no session
-// waits.
+// This file limits the number of batches a second that a hub sends. A batch (wire.Batch) costs a hub
+// and a host together some 50 µs of CPU time, nearly independent of the number of changes in it. After
+// a change of a network with hundreds of hosts, each of them needs a batch. At the limit, hosts wait in
+// a queue, in order of arrival. Further changes for a waiting host go into the same batch. Below the
+// limit no host waits.
 //
-// Some messages are sent at once, whatever the load: messages about the host's own
-// ports, messages about a port that has moved, answers, and all batches that a call of
-// Sync waits for. A host that needs another address before its batch arrives asks for
-// it with a Pull. If nobody has the address yet, the hub sends it as soon as a port has
-// it.
+// Some messages are never delayed: messages about the host's own ports, messages about a port that has
+// moved, answers, and all messages that a call of Sync waits for. A host that needs an address earlier
+// sends a Pull, and the hub then sends everything that is queued for the host. If no port has the
+// address yet, the hub sends it as soon as a port has it.
 
 const (
-	// batchRate is the number of batches a second beyond which sessions wait. A hub
-	// with more than batchRate*beatWithin sessions sends each session one batch in
-	// beatWithin. After a quiet time, a hub sends as many batches at once as it has
-	// sessions.
+	// batchRate is the number of batches a second above which hosts wait. With more than
+	// batchRate*beatWithin hosts, the limit is higher: each host gets one batch in beatWithin. After a
+	// quiet time, the hub may send a batch to every host at once.
 	batchRate = 150
-	// paceTick is the interval at which the hub serves waiting sessions. A tick wakes the hub, which costs
-	// about as much as a batch, so a tick serves more than one session at batchRate.
+	// paceTick is the interval at which the hub sends batches to waiting hosts. To wake up costs the
+	// hub about as much as a batch, so an interval is long enough for more than one batch at batchRate.
 	paceTick = 12500 * time.Microsecond
-	// beatTick is the interval at which the hub looks for sessions that have been sent nothing for long.
+	// beatTick is the interval at which the hub looks for hosts to which it has sent nothing for long.
 	beatTick = 25 * time.Millisecond
-	// A session that has been sent nothing for beatTicks ticks gets a beat: its queued messages, or an
-	// empty batch. Each session waits up to beatSpread-1 ticks more, a number of its own. So the beats of
-	// many sessions are spread over time and do not delay changes.
+	// A host to which the hub has sent nothing for beatTicks ticks gets its queued messages, or an
+	// empty batch as a sign of life (a beat). The hub waits up to beatSpread-1 ticks more, a different
+	// number for different hosts. So the beats are spread over time and do not delay changes.
 	beatTicks, beatSpread = 64, 12
-	// beatWithin is the longest time between two messages to a host, which the hub promises in its
-	// Welcome. A host leaves a hub that is silent for 1.5 times this time.
+	// beatWithin is the longest time between two messages to a host. The hub announces it in the
+	// message Welcome. A host that hears nothing for 1.5 times this time closes the connection.
 	beatWithin = 2 * time.Second
-	// beatDebt limits a debt of tokens. Beats do not wait for the rate: a beat takes a token even if none
-	// is left, and sessions in the queue wait until this debt is paid. Without it, a hub with very many
-	// busy sessions would send beats at the full rate, and batches of the queue at the same rate.
+	// beatDebt limits how far beats can bring the number of tokens below 0. The pacer is a token
+	// bucket: a batch takes a token. A beat is sent even if no token is left. Batches of the queue then
+	// wait until the number is positive again. Otherwise a hub with very many busy hosts would send
+	// beats and queued batches at the full rate each.
 	beatDebt = 16
 )
 
-// pacer has the queue of sessions that wait until the rate allows a batch. Hub.mu
-// guards it.
+// pacer is a token bucket that limits the rate of batches, with the queue of the sessions that wait for
+// a token. Hub.mu guards it.
 type pacer struct {
 	rate  float64 // batches a second
 	burst float64 // limit of tokens
@@ -87,11 +85,11 @@ func (p *pacer) nextSession(now time.Time) *session {
 	return nil
 }
 
-// spend counts a batch that did not wait in the queue.
+// spend takes a token for a batch that did not wait in the queue.
 func (p *pacer) spend() { p.tokens = max(-beatDebt, p.tokens-1) }
 
-// pace sends batches to waiting sessions as far as the rate allows. It reports whether
-// further sessions wait. The caller holds mu.
+// pace sends batches to waiting sessions as long as the pacer has tokens. It reports whether sessions
+// still wait. The caller holds mu.
 func (h *Hub) pace(now time.Time) (waiting bool) {
 	if !h.stalled {
 		sessions := float64(len(h.sessions))
@@ -103,8 +101,8 @@ func (h *Hub) pace(now time.Time) (waiting bool) {
 	return len(h.pacer.line) > 0
 }
 
-// beats shows hosts that the hub is alive: it sends batches to sessions that get nothing else, until
-// ctx ends.
+// beats sends a message to each host that has got none for about beatTicks ticks, so that the host
+// knows that the hub is alive. It returns when ctx ends.
 func (h *Hub) beats(ctx context.Context) {
 	tick := time.NewTicker(beatTick)
 	defer tick.Stop()
@@ -120,9 +118,9 @@ func (h *Hub) beats(ctx context.Context) {
 	}
 }
 
-// beatAll sends a message to each session that has got none for about beatTicks ticks.
-// If changes of the session wait, the message has them, because it then costs hardly
-// more than an empty one. The caller holds mu.
+// beatAll sends a message to each session that has got none for about beatTicks ticks. The message has
+// the changes that are queued for the session, because it then costs hardly more than an empty one. The
+// caller holds mu.
 func (h *Hub) beatAll() {
 	h.tick++
 	if h.fleet.changed() { // a Revision sent before the round would overtake the changes
@@ -141,8 +139,8 @@ func (h *Hub) beatAll() {
 	}
 }
 
-// pull handles a host's Pull: it sends everything that is queued for the host at once,
-// followed by the answer.
+// pull handles a host's message Pull. It sends everything that is queued for the host at once, followed
+// by the answer.
 func (h *Hub) pull(s *session, m *wire.Pull) {
 	h.stats.Pulls++
 	if h.fleet.changed() {
@@ -162,8 +160,8 @@ func (h *Hub) pull(s *session, m *wire.Pull) {
 	h.fence(fenced{session: s, pull: m})
 }
 
-// unknown returns the addresses in questions that nobody has, as far as they concern
-// networks of the host.
+// unknown returns those addresses in the questions that no bound port has. It leaves out networks in
+// which the host has no port.
 func (h *Hub) unknown(s *session, questions []*wire.Question) (list []want) {
 	for _, q := range questions {
 		n := h.fleet.nets[q.GetNet()]
@@ -177,8 +175,8 @@ func (h *Hub) unknown(s *session, questions []*wire.Question) (list []want) {
 	return list
 }
 
-// remember notes that a host waits for an address of a pushed network. As soon as a
-// port has the address, the hub sends it without delay.
+// remember notes that a host waits for an address that no port has yet. When a port gets the address,
+// the hub sends it without waiting for the pacer.
 func (h *Hub) remember(s *session, w want) {
 	if _, known := s.interest[w]; known {
 		return
@@ -191,8 +189,8 @@ func (h *Hub) remember(s *session, w want) {
 	}
 }
 
-// endWanting marks the sessions that wait for an address of port p as urgent, so that they get it in
-// this round, whatever the load.
+// endWanting marks the sessions that wait for an address of port p as urgent. The hub sends their
+// messages at the end of this round, without waiting for the pacer.
 func (h *Hub) endWanting(n *network, p *port) {
 	if len(n.waiting) == 0 {
 		return
@@ -205,8 +203,8 @@ func (h *Hub) endWanting(n *network, p *port) {
 	}
 }
 
-// answerPull sends a host everything that is queued for it, without waiting for the rate, and
-// the answer to its Pull, in one batch.
+// answerPull sends a host all its queued messages and the answer to its Pull, in one batch. It does not
+// wait for the pacer.
 func (h *Hub) answerPull(s *session, m *wire.Pull) {
 	if h.fleet.changed() {
 		h.round()

@@ -11,28 +11,28 @@ import (
 )
 
 const (
-	// reportEvery is the interval at which the hub asks hosts which revision of the
-	// store they have applied.
+	// reportEvery is the interval at which the hub asks hosts which revision of the store they have
+	// applied.
 	reportEvery = 6 * time.Second
-	// endMovesEvery is the interval at which the hub looks for moved ports that their old hosts have kept
-	// for MoveGrace.
+	// endMovesEvery is the interval at which the hub looks for moved ports whose time MoveGrace is
+	// over. The old host of such a port then deletes its record of the port.
 	endMovesEvery = time.Second
-	// storeEvery is the time after which the hub looks whether a host's version or reported error text
-	// (trouble) has changed, and writes a changed status to the store.
+	// storeEvery is the interval at which the hub compares a host's version and reported error text
+	// with the status in the store. It writes the status if it differs.
 	storeEvery = 10 * time.Second
-	// storeAppliedEvery is the time between two writes of a status in which only the applied
-	// revision has changed. Every change of a network changes it at each host of the network.
+	// storeAppliedEvery is the interval for a host's status in which only the applied revision has
+	// changed. It is longer, because every change of a network changes this revision at all hosts of
+	// the network.
 	storeAppliedEvery = time.Minute
-	// storeTurns is the number of turns in storeEvery. In each turn the hub writes the
-	// status of one in storeTurns hosts, because one transaction with the status of all
+	// storeTurns is the number of turns in storeEvery; a turn is one interval of endMovesEvery. In each
+	// turn the hub writes the status of one in storeTurns hosts. One transaction with the status of all
 	// hosts would delay other writes.
 	storeTurns = int(storeEvery / endMovesEvery)
-	// storeAppliedTurns is the number of turns in storeAppliedEvery.
+	// storeAppliedTurns is the number of these turns in storeAppliedEvery.
 	storeAppliedTurns = int(storeAppliedEvery / endMovesEvery)
 )
 
-// syncWait is one call of Sync, which waits until every session has applied a
-// revision.
+// syncWait is one call of Sync, which waits until all connected hosts have applied a revision.
 type syncWait struct {
 	revision int64
 	done     chan struct{}
@@ -46,7 +46,7 @@ func (h *Hub) endRevision(s *session, report bool) {
 	s.flush()
 }
 
-// putRevision does what endRevision does, but leaves the sending to the caller.
+// putRevision queues a Revision message as endRevision does, but does not send the queue yet.
 func (h *Hub) putRevision(s *session, report bool) {
 	report = report || s.ask
 	s.sent, s.ask = h.revision, false
@@ -61,16 +61,16 @@ func (h *Hub) putRevision(s *session, report bool) {
 	s.behind, s.urgent = false, false
 }
 
-// endOfRevision is the last Revision message that was encoded. Sessions that need an
-// equal message share the bytes.
+// endOfRevision is the Revision message that was encoded last. If several sessions need the same
+// message, they share its bytes.
 type endOfRevision struct {
 	revision int64
 	report   bool
 	raw      rawMessage
 }
 
-// Sync waits until the hub has a revision and all connected hosts have applied it. It
-// returns the ids of these hosts.
+// Sync waits until the hub has received a revision of the store and all connected hosts have applied
+// it. It returns the ids of these hosts.
 func (h *Hub) Sync(ctx context.Context, revision int64) (hosts []string, err error) {
 	w := &syncWait{revision: revision, done: make(chan struct{})}
 	h.mu.Lock()
@@ -98,9 +98,8 @@ func (h *Hub) Sync(ctx context.Context, revision int64) (hosts []string, err err
 	return hosts, nil
 }
 
-// endWaits ends each call of Sync whose revision all sessions have applied. It returns
-// the highest revision that other calls of Sync wait for and that the hub already has,
-// or 0. The caller holds mu.
+// endWaits ends each call of Sync whose revision all connected hosts have applied. Of the other calls,
+// it returns the highest revision that the hub has received; 0: none. The caller holds mu.
 func (h *Hub) endWaits() (highest int64) {
 	for w := range h.waiting {
 		if h.revision < w.revision {
@@ -116,15 +115,15 @@ func (h *Hub) endWaits() (highest int64) {
 	return highest
 }
 
-// checkWaiting ends calls of Sync as endWaits does. For the other calls it asks the
-// sessions to report. The caller holds mu.
+// checkWaiting ends the calls of Sync whose revision all hosts have applied. For the other calls, it
+// asks the hosts to report. The caller holds mu.
 func (h *Hub) checkWaiting() {
 	highest := h.endWaits()
 	if highest == 0 {
 		return
 	}
-	// a Revision message sent now would overtake changes that belong to it; the next
-	// round sends both
+	// Changes of this revision are not sent yet. A Revision message sent now would come before them.
+	// The next round sends both in order.
 	if h.fleet.changed() {
 		h.wake()
 		return
@@ -145,8 +144,8 @@ func (h *Hub) allApplied(revision int64) bool {
 	return true
 }
 
-// report regularly asks the sessions which revision they have applied, and saves the
-// answers in the store, until ctx ends.
+// report asks hosts at the interval reportEvery which revision they have applied, and writes changed
+// status to the store. It returns when ctx ends.
 func (h *Hub) report(ctx context.Context) {
 	tick := time.NewTicker(endMovesEvery)
 	defer tick.Stop()
@@ -172,8 +171,8 @@ func (h *Hub) report(ctx context.Context) {
 	}
 }
 
-// askReports asks for a report from each session whose last changes were sent after the last such
-// question. The question goes with the session's next batch or beat.
+// askReports asks each host for a report if it has been sent changes since the last request for one.
+// The request goes with the next batch to the host.
 func (h *Hub) askReports() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -189,9 +188,9 @@ type storedStatus struct {
 	turn             int // in which it was written
 }
 
-// statusSince returns the status of each host whose turn it is and whose status differs from the
-// entry in stored (the last written status by host). It updates these entries. If only the applied
-// revision differs, the status is due storeAppliedTurns turns after the last one.
+// statusSince returns the status of each host whose turn it is and whose status has changed since it
+// was last written. stored has the last written status by host; statusSince updates it. If only the
+// applied revision has changed, the status is written again after storeAppliedTurns turns.
 func (h *Hub) statusSince(stored map[string]storedStatus, turn int) (list []*wire.HostStatus) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

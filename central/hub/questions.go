@@ -8,16 +8,16 @@ import (
 	"weft/central/wire"
 )
 
-// question answers a host's question for an address. From then on, the host gets all
-// changes of the address.
+// question handles a host's question on which host an address is. The answer names the port with this
+// address. From then on, the hub sends the host each change of this port.
 func (h *Hub) question(s *session, q *wire.Question) {
 	h.stats.Questions++
 	h.answerQuestion(s, q, wire.Absence_ABSENCE_UNSPECIFIED)
 }
 
-// answerQuestion answers a question. If the hub knows no port with the address, the answer has the given
-// absence, a reason. If this is ABSENCE_UNSPECIFIED, the answer waits until the hub has caught up with the
-// store.
+// answerQuestion answers a host's question for an address. If no bound port has the address, the answer
+// has absence as the reason. If absence is ABSENCE_UNSPECIFIED, the answer first waits until the hub
+// has received all changes that are in the store now.
 func (h *Hub) answerQuestion(s *session, q *wire.Question, absence wire.Absence) {
 	n := h.fleet.nets[q.GetNet()]
 	foreign := n == nil || s.nets[n] == 0 // the host has no port in the network
@@ -99,8 +99,8 @@ func (h *Hub) unwant(s *session, w want) {
 	}
 }
 
-// forgetQuestions removes the host's interests (addresses that it has asked for) in a
-// network, and its unanswered questions there.
+// forgetQuestions ends the updates of addresses in a network for which the host has asked, whether or
+// not a port has the address.
 func (h *Hub) forgetQuestions(s *session, n *network) {
 	for p := range s.interests {
 		if p.net == n {

@@ -11,8 +11,8 @@ import (
 	"weft/central/wire"
 )
 
-// round sends all changes since the last round to the sessions: a network before its
-// ports, and the revision last.
+// round sends hosts all changes since the last round. The changes of a network come before those of its
+// ports, and the Revision message comes last.
 func (h *Hub) round() {
 	h.stats.Rounds++
 	f := h.fleet
@@ -64,8 +64,8 @@ func (h *Hub) round() {
 	h.checkWaiting()
 }
 
-// list notes that a session has new messages. The next round sends them, or lets the session wait for
-// the pacer.
+// list notes that a session has new messages. At its end, round sends them or puts the session into the
+// pacer's queue.
 func (h *Hub) list(s *session) {
 	if !s.listed {
 		s.listed = true
@@ -75,7 +75,7 @@ func (h *Hub) list(s *session) {
 
 func (o *host) deleted() bool { return o == nil || o.declared == nil }
 
-// updateNetwork sends a network's changes to its subscribers.
+// updateNetwork sends a network's changes to the hosts that have a port in the network.
 func (h *Hub) updateNetwork(n *network) {
 	c := n.changes
 	n.changes = newChanges()
@@ -91,8 +91,9 @@ func (h *Hub) updateNetwork(n *network) {
 	}
 }
 
-// remake sends the whole network again to its hosts. The hosts ask again for the
-// addresses that they need, except for the addresses of their own ports.
+// remake sends the whole network again to its hosts. If the network is so large that hosts must ask for
+// addresses, a host also gets the addresses of its own ports, and asks again for the others that it
+// needs.
 func (h *Hub) remake(n *network) {
 	for s := range n.subscribers {
 		h.forgetQuestions(s, n)
@@ -105,8 +106,8 @@ func (h *Hub) remake(n *network) {
 	}
 }
 
-// sendOwnPlace sends a host the binding of its own port p. In a network whose addresses
-// are asked for, a host gets the addresses of its own ports without asking.
+// sendOwnPlace sends a host the addresses and the binding of its own port p. The host gets them without
+// asking, even in a network where it must ask for other addresses.
 func (h *Hub) sendOwnPlace(s *session, p *port) {
 	h.addInterest(s, p)
 	s.queue(encodeUpdate(&wire.NetUpdate{Net: p.net.id}, []*port{p}))
@@ -152,8 +153,8 @@ func (h *Hub) updatePushed(n *network, c *netChanges) {
 	}
 }
 
-// updateAsked sends the changes of a network whose addresses are not pushed. A changed address goes only
-// to the sessions whose hosts have asked for it.
+// updateAsked sends the changes of a large network, in which hosts must ask for addresses. A changed
+// address goes only to the hosts that have asked for it.
 func (h *Hub) updateAsked(n *network, c *netChanges) {
 	if u := n.commonUpdate(c); !empty(u) && len(n.subscribers) > 0 {
 		raw := h.encode(&wire.ToHost{Message: &wire.ToHost_Update{Update: u}})
@@ -190,8 +191,8 @@ func (h *Hub) updateAsked(n *network, c *netChanges) {
 	}
 }
 
-// commonUpdate returns the part of a network's update that is the same for all
-// subscribed sessions.
+// commonUpdate returns the part of a network's update that all its hosts get: changed settings, and the
+// tunnel endpoints to which frames are flooded.
 func (n *network) commonUpdate(c *netChanges) *wire.NetUpdate {
 	u := &wire.NetUpdate{Net: n.id}
 	if c.view {
@@ -215,7 +216,8 @@ func empty(u *wire.NetUpdate) bool {
 	return u.View == nil && len(u.Removed)+len(u.Joined)+len(u.Left) == 0
 }
 
-// resetOf returns an encoded message with the whole network.
+// resetOf returns an encoded message with the network's settings, the tunnel endpoints for flooding,
+// and all addresses. In a large network, where hosts must ask for addresses, it has no addresses.
 func (h *Hub) resetOf(n *network) rawMessage {
 	if n.reset != nil {
 		return n.reset
@@ -249,8 +251,8 @@ func (p *port) addresses() []address {
 	return list
 }
 
-// having appends to the list the sessions of hosts that have the port now or had it in the last
-// round.
+// having appends to the list the sessions of the hosts that have the port now, or that have been sent
+// its declaration.
 func (h *Hub) having(list []*session, p *port) []*session {
 	for _, key := range [...]string{p.id, p.declared.GetName()} {
 		attached := h.attached[key]
@@ -264,13 +266,12 @@ func (h *Hub) having(list []*session, p *port) []*session {
 	return slices.Compact(list)
 }
 
-// releaseAbsent releases the binding of a port to a connected host that no longer has
-// the port. The host's message Detach alone is not enough. The hub that got the Detach
-// may have died before it released the binding. A hub that was stopped may also write
-// an old binding late.
+// releaseAbsent deletes the binding of a port to a connected host that no longer has the port. The hub
+// does not do this only when the host's message Detach arrives. The hub that got the Detach may have
+// died before it deleted the binding. A hub that was suspended may also write an old binding late.
 //
-// A binding to an undeclared host is released, too: a central may have died after it
-// deleted the host and before it deleted the host's bindings.
+// releaseAbsent also deletes a binding to an undeclared host. A central deletes a host first and the
+// host's bindings afterwards, and may have died in between.
 func (h *Hub) releaseAbsent(p *port) {
 	if p.bind == nil || p.declared == nil {
 		h.binder.drop(p.id) // the binding is gone already
@@ -285,8 +286,8 @@ func (h *Hub) releaseAbsent(p *port) {
 	}
 }
 
-// boundWithout returns the session of the host to which the port is bound, if the host
-// does not have the port. Otherwise it returns nil.
+// boundWithout returns the session of the host to which the port is bound, if this host is connected
+// and does not have the port. Otherwise it returns nil.
 func (h *Hub) boundWithout(p *port) *session {
 	if p.bind == nil || p.declared == nil {
 		return nil
@@ -297,9 +298,9 @@ func (h *Hub) boundWithout(p *port) *session {
 	return nil
 }
 
-// updateOwn sends a session the declaration of a port of its host, and binds the port
-// if allowed. If nobody has bound the port yet, the declaration is sent with the
-// binding, some milliseconds later, or with the session's next batch.
+// updateOwn sends a host the declaration of a port that it has, and binds the port to the host if the
+// declaration allows it. Until the port is bound, the message need not be sent at once: the binding,
+// which is stored some milliseconds later, causes a second message.
 func (h *Hub) updateOwn(s *session, p *port) {
 	if !s.attached(p) || p.net == nil || p.net.declared == nil || !s.enforces(p) || !p.bindable(s.host) && !h.movedAway(s, p) {
 		if p.owners.contains(s) {
@@ -348,9 +349,9 @@ func (h *Hub) updateOwn(s *session, p *port) {
 	}
 }
 
-// movedAway reports whether a host has lost the port less than MoveGrace ago. A host to
-// which the port was not bound has lost nothing: another host that has the port, too, was
-// first to bind it.
+// movedAway reports whether a port was bound to the host and is now bound to another host, for less
+// than MoveGrace. It returns false if the port was never bound to this host: another host that also has
+// the port was bound first.
 func (h *Hub) movedAway(s *session, p *port) bool {
 	if !s.own[p].bound || p.bind == nil {
 		return false
@@ -363,7 +364,7 @@ func (h *Hub) movedAway(s *session, p *port) bool {
 	return time.Now().Before(until)
 }
 
-// endMoves tells hosts to forget the ports that have moved away from them, once MoveGrace is over.
+// endMoves tells hosts to delete their records of ports that moved away longer than MoveGrace ago.
 func (h *Hub) endMoves() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

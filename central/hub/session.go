@@ -19,9 +19,9 @@ import (
 )
 
 const (
-	// maxQueue is the limit of bytes in the queue of a session. At the limit the
-	// session ends, because the host reads too slowly. Its next session sends only the
-	// networks that differ.
+	// maxQueue is the limit of bytes in the queue of a session. At the limit the session ends, because
+	// the host reads too slowly. The host then connects again, and gets only the networks whose digests
+	// differ.
 	maxQueue = 32 << 20
 	// maxPorts is the limit of ports that one host may report. Beyond it the session ends.
 	maxPorts = 4096
@@ -33,12 +33,12 @@ const (
 	// keeps, maxVersion the bytes of its version. The hub cuts off the rest.
 	maxTrouble = 4 << 10
 	maxVersion = 128
-	// maxInterests is the limit of addresses for which one host may ask and then get
-	// changes.
+	// maxInterests is the limit of addresses for which one host may ask. The hub sends the host the
+	// changes of these addresses.
 	maxInterests = 65536
-	// maxLate is the limit of addresses of pushed networks that one host waits for. At
-	// the limit the oldest is forgotten; the host then gets this address with its next
-	// batch.
+	// maxLate is the limit of addresses that one host waits for with a Pull, because no port has them
+	// yet. At the limit, the hub forgets the oldest one. When a port gets this address, the host gets
+	// it with its next batch.
 	maxLate = 1024
 )
 
@@ -49,7 +49,8 @@ var (
 	errStopping = errors.New("this central stops")
 )
 
-// session is one host's call of Follow. Hub.mu guards its fields, except for the queue.
+// session is one host's call of the gRPC method Follow. Hub.mu guards its fields, except for the
+// message queue.
 type session struct {
 	host    string // id
 	name    string
@@ -63,14 +64,14 @@ type session struct {
 	known     map[string]uint64 // digests by network id from the host's Hello; nil once the session is open
 	interests map[*port]struct{}
 	interest  map[want]struct{}
-	// addresses of pushed networks that the host waits for, oldest first; some may have
-	// arrived in the meantime
+	// addresses that no port had when the host sent a Pull for them, oldest first; some may have been
+	// sent to the host in the meantime
 	overdue []want
-	// ports that have moved to another host and that this host still has; the value is
-	// the end of MoveGrace
+	// ports that have moved to another host and of which this host still has a record; the value is the
+	// time at which the record is to be deleted
 	moved map[*port]time.Time
-	// ports whose binding somebody else has changed; the value is the revision that the
-	// host must report before the hub binds or releases the port, see doubt
+	// ports whose binding another central has changed. The hub binds such a port, or deletes its
+	// binding, when the host has reported the revision in the value; see the function doubt.
 	doubts   map[*port]int64
 	applied  int64
 	trouble  string
@@ -99,7 +100,7 @@ type ownPort struct {
 	bound bool // the port is bound to the host, or was and has moved away
 }
 
-// want is an address that a host has asked for and that nobody has yet.
+// want is an address that a host has asked for and that no port has yet.
 type want struct {
 	net     *network
 	address address
@@ -145,7 +146,8 @@ func (h *Hub) Follow(stream wire.Hub_FollowServer) error {
 	return s.write(ctx, stream)
 }
 
-// open begins a session and sends the host its networks and ports.
+// open begins a session. It sends the host the declarations of its ports, and the networks of these
+// ports.
 func (h *Hub) open(name string, hello *wire.Hello) (*session, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -183,8 +185,8 @@ func (h *Hub) open(name string, hello *wire.Hello) (*session, error) {
 	return s, nil
 }
 
-// forgetUnused makes the host forget each network that its Hello message names and in
-// which it has no port.
+// forgetUnused makes the host delete what it has saved of networks in which it has no port. The message
+// Hello lists the saved networks.
 func (h *Hub) forgetUnused(s *session, hello *wire.Hello) {
 	for _, d := range hello.GetKnown() {
 		if n := h.fleet.nets[d.GetNet()]; n == nil || s.nets[n] == 0 {
@@ -235,7 +237,7 @@ func (h *Hub) unindex(s *session, key string) {
 	}
 }
 
-// receive takes a message of a host.
+// receive handles one message of a host.
 func (h *Hub) receive(s *session, message *wire.FromHost) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -280,8 +282,8 @@ func (h *Hub) receive(s *session, message *wire.FromHost) error {
 	return nil
 }
 
-// cut returns the first n bytes of a text, in memory of its own. The text may be part of a
-// long message.
+// cut returns the first n bytes of a text. It copies a longer text, so that the whole text does not
+// stay in memory.
 func cut(text string, n int) string {
 	if len(text) <= n {
 		return text
@@ -289,8 +291,9 @@ func cut(text string, n int) string {
 	return strings.ToValidUTF8(strings.Clone(text[:n]), "")
 }
 
-// attach records that the host has a port. key is the port's name or id. If "heard" is set, the host has
-// seen a frame of the port. attach only counts a name that is too long for a declared port.
+// attach records that the host has a port. key is the port's name or id. "heard" is true if the host
+// has received a frame from the port. If the name is too long for a declared port, attach only counts
+// it.
 func (h *Hub) attach(s *session, key string, heard bool) {
 	if len(key) > store.MaxName {
 		h.stats.LongNames++
@@ -349,7 +352,7 @@ func (h *Hub) portBy(key string) *port {
 	return nil
 }
 
-// attached reports whether the host has the port now.
+// attached reports whether the session's host has reported the port as its own.
 func (s *session) attached(p *port) bool {
 	if _, ok := s.keys[p.id]; ok {
 		return true
@@ -358,19 +361,19 @@ func (s *session) attached(p *port) bool {
 	return ok && p.declared != nil
 }
 
-// heard reports whether the host has seen a frame of the port.
+// heard reports whether the host has received a frame from the port.
 func (s *session) heard(p *port) bool { return s.keys[p.id] || s.keys[p.declared.GetName()] }
 
-// join counts one more port of a session in a network. The first port subscribes the
-// session to the network. The hub then sends the whole network, unless the host's saved
-// state is still the same.
+// join counts one more port of a session's host in a network. With the first port, the hub sends the
+// host the whole network, and from then on its changes. It does not send the network if the digest of
+// what the host has saved is still right.
 func (h *Hub) join(s *session, n *network) {
 	if s.nets[n]++; s.nets[n] > 1 {
 		return
 	}
 	if _, changed := h.fleet.dirty[n]; changed {
-		// First the other subscribers get the changes of this round. The new subscriber
-		// gets them with the whole network.
+		// The other hosts get the changes of this round now. The new host gets them with the whole
+		// network.
 		h.updateNetwork(n)
 	}
 	n.subscribers[s] = struct{}{}
@@ -380,7 +383,8 @@ func (h *Hub) join(s *session, n *network) {
 	s.queue(h.resetOf(n))
 }
 
-// leave is the reverse of join.
+// leave counts one port less of a session's host in a network. After the last one, the hub sends the
+// host no more changes of the network.
 func (h *Hub) leave(s *session, n *network) {
 	if n == nil || s.nets[n] == 0 { // the network is gone
 		return
@@ -394,7 +398,7 @@ func (h *Hub) leave(s *session, n *network) {
 	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Update{Update: &wire.NetUpdate{Net: n.id, Gone: true}}}))
 }
 
-// bind asks the binder to bind the port to the session's host.
+// bind asks the binder to store that the port is on the session's host.
 func (h *Hub) bind(s *session, p *port) {
 	h.binder.add(job{session: s, request: bindOf(p, s.host, h.endpointOf(s))})
 }
@@ -428,16 +432,16 @@ func (h *Hub) sayRefused(s *session, p *port) {
 	s.queue(h.encode(&wire.ToHost{Message: &wire.ToHost_Refused{Refused: &wire.Refused{Port: p.id, Why: reason}}}))
 }
 
-// queue adds a message to the session. A Revision message follows it, in the next round
-// or when the pacer allows a batch. The caller holds Hub.mu.
+// queue adds a message to the session's queue. The hub sends the queue, followed by a Revision message,
+// at the end of the next round or when the pacer allows a batch. The caller holds Hub.mu.
 func (s *session) queue(m rawMessage) {
 	s.behind = true
 	s.hub.list(s)
 	s.put(m)
 }
 
-// put adds a message to the session without sending it. The next call of flush sends
-// the messages of a round together, in few packets. The caller holds Hub.mu.
+// put adds a message to the queue without a Revision message after it. The next call of flush sends all
+// queued messages together, in few packets. The caller holds Hub.mu.
 func (s *session) put(m rawMessage) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -455,8 +459,8 @@ func (s *session) put(m rawMessage) {
 	s.hub.stats.DeliveredBytes += uint64(len(m))
 }
 
-// flush makes the goroutine of write send the queued messages in one batch. The caller
-// holds Hub.mu.
+// flush wakes up the goroutine of the method write, which sends the queued messages in one batch. The
+// caller holds Hub.mu.
 func (s *session) flush() {
 	s.fed = s.hub.tick
 	s.hub.stats.Batches++
@@ -465,8 +469,8 @@ func (s *session) flush() {
 	s.notify()
 }
 
-// beat makes the goroutine of write send an empty batch, which shows the host that the hub is alive. The
-// caller holds Hub.mu.
+// beat wakes up the goroutine of the method write, which sends an empty batch. It shows the host that
+// the hub is alive. The caller holds Hub.mu.
 func (s *session) beat() {
 	s.fed = s.hub.tick
 	s.mu.Lock()

@@ -12,39 +12,39 @@ import (
 	"weft/central/wire"
 )
 
-// A host may have a port before the port is declared. A central that declares it binds it
-// to this host in the same transaction (store.Store.SetWaiting), if it knows the host. Hubs
-// therefore tell each other which undeclared ports their hosts have (wire.Peer.Waiting).
+// A host may have a port before the port is declared. If the central that stores the declaration knows
+// this host, it binds the port in the same transaction (store.Store.SetWaiting). Therefore each central
+// tells the others which undeclared ports the hosts connected to it have (wire.Peer.Waiting).
 //
-// What a hub knows of other hubs' hosts may be old or missing. The hub of the host binds
-// or releases the port in any case.
+// This information may be old or missing. The hub to which the host is connected corrects the binding
+// in any case.
 
 const (
-	// maxAnnounced limits the changes that wait for another central. At the limit,
-	// further changes are dropped: declared ports are then bound in a second transaction.
+	// maxAnnounced limits the queued messages about undeclared ports to one other central. At the
+	// limit, further ones are dropped. When such a port is declared, it is bound in a second
+	// transaction.
 	maxAnnounced = 65536
-	// announcedPage is the number of ports in one message.
+	// announcedPage is the largest number of ports in one message to another central.
 	announcedPage = 1000
-	// maxElsewhere limits the undeclared ports at hosts of other hubs that this hub remembers. At the
-	// limit, further ones are dropped.
+	// maxElsewhere limits the undeclared ports that this hub knows of hosts connected to other
+	// centrals. At the limit, further ones are dropped.
 	maxElsewhere = 65536
 )
 
-// announcer has the changes of undeclared ports that have yet to be sent to one other central.
+// announcer has the news about undeclared ports that are yet to be sent to one other central.
 type announcer struct {
 	queue []*wire.WaitingPort
 	wake  chan struct{}
 }
 
-// elsewhere records that a host has an undeclared port, and that the host is connected to the hub of
-// another central.
+// elsewhere is a host that has an undeclared port and is connected to another central.
 type elsewhere struct {
 	host    string // id
 	central string
 }
 
-// WaitingHost returns the id of a host that already has the port which p declares, if the declaration
-// lets this host have it. It returns "" if the hub knows no such host.
+// WaitingHost returns the id of a host that already has the port p, which is about to be declared, if
+// the declaration lets this host have it. It returns "" if the hub knows no such host.
 func (h *Hub) WaitingHost(p *wire.Port) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -63,8 +63,8 @@ func (h *Hub) WaitingHost(p *wire.Port) string {
 	return ""
 }
 
-// AnnounceWaiting calls send with the undeclared ports that the hub's hosts have, and
-// then with each change, until ctx or the hub ends, or send fails.
+// AnnounceWaiting sends another central the undeclared ports that the hosts connected here have, and
+// then each change. It calls send for each message. It returns when ctx or the hub ends, or send fails.
 func (h *Hub) AnnounceWaiting(ctx context.Context, send func(*wire.WaitingPorts) error) error {
 	a := &announcer{wake: make(chan struct{}, 1)}
 	h.mu.Lock()
@@ -104,8 +104,8 @@ func (h *Hub) AnnounceWaiting(ctx context.Context, send func(*wire.WaitingPorts)
 	}
 }
 
-// announce tells the other centrals that a session's host has an undeclared port, or has
-// it no more. The caller holds mu.
+// announce tells the other centrals that the host of a session has an undeclared port, or no longer has
+// it. The caller holds mu.
 func (h *Hub) announce(key string, s *session, removed bool) {
 	if len(h.announcers) == 0 || h.portBy(key) != nil {
 		return
@@ -127,8 +127,8 @@ func (h *Hub) announceTo(a *announcer, key string, s *session, removed bool) {
 	}
 }
 
-// NoteWaiting records undeclared ports of hosts that are connected to another central. ports is a message
-// of the other central's call Waiting. In it, Gone marks ports that their hosts no longer have.
+// NoteWaiting records the undeclared ports of hosts that are connected to another central. ports is
+// from a message of the other central. A host no longer has a port that is marked as Gone.
 func (h *Hub) NoteWaiting(central string, ports []*wire.WaitingPort) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -148,8 +148,8 @@ func (h *Hub) NoteWaiting(central string, ports []*wire.WaitingPort) {
 	}
 }
 
-// ForgetWaiting forgets the ports that NoteWaiting has recorded for another central. The caller's call
-// Waiting to this central has ended, so news of its hosts no longer arrive.
+// ForgetWaiting deletes what NoteWaiting has recorded for another central. The caller uses it when the
+// connection to this central has ended, because changes then no longer arrive.
 func (h *Hub) ForgetWaiting(central string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -160,8 +160,8 @@ func (h *Hub) ForgetWaiting(central string) {
 	}
 }
 
-// endWaiting forgets the host that waited for a port, which is declared now. The caller
-// holds mu.
+// endWaiting deletes the record of the host that had a port before its declaration, because the port is
+// declared now. The caller holds mu.
 func (h *Hub) endWaiting(o *store.Object) {
 	if p, ok := o.Message.(*wire.Port); ok && len(h.elsewhere) > 0 {
 		delete(h.elsewhere, p.GetName())

@@ -15,7 +15,8 @@ import (
 	"weft/central/wire"
 )
 
-// errConflict means that a key has changed between the read and the transaction. The caller starts again.
+// errConflict means that another store has changed a key between the read and the transaction. The
+// caller reads the keys again and repeats the transaction.
 var errConflict = errors.New("the intent changes too often")
 
 // Apply applies a whole request or nothing (see wire.ChangeRequest), and returns its
@@ -61,10 +62,10 @@ func (a *applying) prepare(ctx context.Context, locked bool) (v *view, applied i
 	return v, 0, v.plan(ctx, a.objects)
 }
 
-// readState reads the state of the store for a request. It refuses the request if the
-// declaration is newer than expected. If another store is applying a large request,
-// readState waits and returns errConflict. locked means that this store holds the key
-// "writer".
+// readState reads the keys on which a request depends into a new view. If the request has already taken
+// effect, applied is its revision. If the declaration is newer than the revision that the request
+// expects, readState returns a *Refused. If another store is applying a large request, readState waits
+// for its end and returns errConflict. locked is true if this store itself holds the key "writer".
 func (a *applying) readState(ctx context.Context, locked bool) (v *view, applied int64, err error) {
 	v = a.store.newView(false)
 	keys := a.keys()

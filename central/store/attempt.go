@@ -55,8 +55,8 @@ func explain(err error) error {
 	return err
 }
 
-// pause waits after a failed attempt. n is the number of earlier failed attempts; the
-// pause grows with it. pause returns the error of ctx.
+// pause waits between two attempts at a request to etcd, longer after each attempt. n is the number of
+// earlier failed attempts. If ctx ends first, pause returns its error.
 func pause(ctx context.Context, n int) error {
 	d := min(retryFirst<<min(n, 10), retryMost)
 	t := time.NewTimer(d/2 + rand.N(d/2))
@@ -168,17 +168,16 @@ func (s *Store) read(ctx context.Context, ops []clientv3.Op) (*clientv3.TxnRespo
 	}
 }
 
-// requestLease is the etcd lease that recent keys under request/ share, because granting a lease costs a
-// write.
+// requestLease is an etcd lease with which keys under request/ expire. Keys of the same few seconds
+// share a lease, because etcd writes to disk to grant one.
 type requestLease struct {
 	mu    sync.Mutex
 	id    clientv3.LeaseID
 	fresh time.Time // time at which etcd granted the lease
 }
 
-// A request id is remembered for at least requestTTL. New ids that arrive within the
-// time leaseShared share one lease. The time is short, because etcd deletes all keys of a lease in one
-// transaction.
+// A request id is remembered for at least requestTTL. New ids share a lease for the time leaseShared.
+// This time is short, because etcd deletes all keys of an expired lease in one transaction.
 const (
 	requestTTL  = 10 * time.Minute
 	leaseShared = 10 * time.Second
@@ -213,7 +212,7 @@ func (s *Store) requestLease(ctx context.Context) (clientv3.LeaseID, error) {
 	}
 }
 
-// forgetLease drops a lease that failed, so that the next request gets a new one.
+// forgetLease drops a lease that etcd no longer knows, so that the next request gets a new one.
 func (s *Store) forgetLease(id clientv3.LeaseID) {
 	s.lease.mu.Lock()
 	defer s.lease.mu.Unlock()

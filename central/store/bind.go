@@ -14,14 +14,14 @@ import (
 	"weft/central/wire"
 )
 
-// bindOps is an upper limit of the comparisons, and of the operations, of one binding in a transaction.
-// A binding compares port, host and binding; it writes port and binding and deletes a key. The
-// transaction itself needs one more of each.
+// bindOps is an upper limit of the comparisons of one binding in a transaction, and of its operations.
+// A binding compares the keys of port, host and binding. It writes two keys, port and binding, and
+// deletes one. The transaction itself needs one more of each.
 const bindOps = 4
 
-// Bind binds ports to hosts, many in one transaction. The results are in the order of
-// the requests. A binding that does not change keeps its generation. Bind repeats
-// temporary failures until ctx ends; the outcome is then unknown.
+// Bind stores on which hosts ports are, many of them in one transaction. The results are in the order
+// of the requests. A generation is the revision that wrote the binding; an unchanged binding keeps it.
+// Bind repeats temporary failures until ctx ends. It is then unknown which requests have taken effect.
 func (s *Store) Bind(ctx context.Context, requests []BindRequest) []BindResult {
 	results := make([]BindResult, len(requests))
 	pending := make([]int, len(requests)) // indexes of requests without a result
@@ -73,9 +73,10 @@ func (s *Store) bindGroup(ctx context.Context, requests []BindRequest, results [
 	}
 }
 
-// bindOnce executes a group of requests in one transaction. It removes the requests that have a result
-// from the group. If local is set, the store's reads may be old, so a request has a result only if its
-// binding was written. n is the number of earlier attempts.
+// bindOnce executes requests in one transaction. group has their indexes, and bindOnce removes the
+// requests that have a result. If "local" is set, the store reads from the etcd member in this process,
+// whose data may be old. A request then has a result only if its binding was written. n is the number
+// of earlier attempts.
 func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []BindResult, group *[]int, local bool, n int) error {
 	keys := make([]string, 0, bindOps*len(*group))
 	for _, i := range *group {
@@ -117,7 +118,7 @@ func (s *Store) bindOnce(ctx context.Context, requests []BindRequest, results []
 	return nil
 }
 
-// bindTransaction is one transaction for a group of requests.
+// bindTransaction is one transaction that writes and deletes bindings.
 type bindTransaction struct {
 	ifs     []clientv3.Cmp
 	ops     []clientv3.Op
@@ -126,8 +127,9 @@ type bindTransaction struct {
 	moves   bool  // a binding completes a move
 }
 
-// bindTransaction returns the transaction for a group of requests. It sets the results of requests
-// that need no write. If local is set, the reads may be old, and set no results.
+// bindTransaction makes the transaction for the requests whose indexes are in group. If a request is
+// refused or needs no write, it stores the result at once. If "local" is set, the data may be old, so
+// such a request is put into t.unsure instead.
 func (v *view) bindTransaction(requests []BindRequest, results []BindResult, group []int, local bool) (t bindTransaction) {
 	hosts := map[string]bool{}
 	for _, i := range group {
@@ -155,8 +157,9 @@ func (v *view) bindTransaction(requests []BindRequest, results []BindResult, gro
 	return t
 }
 
-// checkBind returns the operations that bind a port. If an equal binding exists, it
-// returns that binding's generation instead.
+// checkBind returns the operations that store a binding, or a *Refused if it is not allowed. If the
+// same binding is stored already, there are no operations, and generation is that of the stored
+// binding.
 func (v *view) checkBind(r *BindRequest) (ops []clientv3.Op, generation int64, err error) {
 	if r.Release {
 		return v.checkRelease(r)
@@ -212,8 +215,8 @@ func (v *view) checkBind(r *BindRequest) (ops []clientv3.Op, generation int64, e
 	return ops, 0, nil
 }
 
-// checkRelease returns the operation that removes a port's binding, if the port is
-// bound to the request's host.
+// checkRelease returns the operation that deletes a port's binding. If the port is not bound to the
+// request's host, it returns no operation.
 func (v *view) checkRelease(r *BindRequest) (ops []clientv3.Op, generation int64, err error) {
 	key := bindKey(r.Port)
 	stored, there := v.get(key)

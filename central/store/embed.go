@@ -58,7 +58,8 @@ const (
 // reads the CA's certificate only once.
 type TLSFiles struct {
 	Certificate, Key, CA string
-	// Peer is a DNS name that only certificates of members have.
+	// Peer is a DNS name that is only in the certificates of other members. Connections without it are
+	// refused.
 	Peer string
 }
 
@@ -104,8 +105,8 @@ type EmbedConfig struct {
 	// Token identifies the cluster, so that two clusters do not mix.
 	Token string
 	TLS   TLSFiles
-	// Members passes on the connections of other members, after their TLS handshake. nil: etcd listens at
-	// PeerURL itself, without limits of connections.
+	// Members has the connections of other members, whose TLS handshakes are done. nil: etcd listens at
+	// PeerURL itself, without a limit of connections.
 	Members net.Listener  `json:"-"`
 	Quota   int64         // limit of the database's size in bytes; 0 means storeQuota
 	Ready   time.Duration // time limit until the cluster has a leader; 0 means DefaultReady

@@ -270,8 +270,8 @@ func (s *Store) AddMember(ctx context.Context, name, peerURL string) (cluster st
 	var added *clientv3.MemberAddResponse
 	for n := 0; ; n++ {
 		added, err = s.client.MemberAddAsLearner(ctx, []string{peerURL})
-		// etcd refuses a further change of members for some seconds, and a second member
-		// without a vote until PromoteMembers gives the first one a vote
+		// etcd refuses a further change of members for some seconds. It also accepts only one member
+		// without a vote at a time. PromoteMembers gives that member its vote.
 		busy := errors.Is(rpctypes.Error(err), rpctypes.ErrUnhealthy) || errors.Is(rpctypes.Error(err), rpctypes.ErrTooManyLearners)
 		if err == nil || !busy || pause(ctx, n) != nil {
 			break

@@ -23,14 +23,14 @@ const (
 	silentMost = 5 * time.Second
 )
 
-// Follow passes the full list of objects to the sink, and then every change, until ctx
-// ends or a permanent error occurs.
+// Follow passes all objects to the sink, and then every change, until ctx ends or a permanent error
+// occurs.
 //
-// The sink gets all objects of one revision together. A large request has several
-// revisions (journal.go). Until the last of them, Follow keeps the request's objects, and the bindings
-// of its ports, to itself. Meanwhile it passes other bindings to the sink, but
-// does not call Progress. If etcd has compacted revisions that Follow has not read yet, the sink gets the
-// difference in one call of Change.
+// The sink gets all changes of one revision together. A large request takes several revisions (see
+// journal.go). Until it is complete, Follow holds back the request's objects and the bindings of its
+// ports. Meanwhile it passes other bindings to the sink, but does not call Progress. If etcd has
+// deleted old revisions that Follow has not read yet, the sink gets all differences in one call of
+// Change.
 func (s *Store) Follow(ctx context.Context, sink Sink) error {
 	f := &follower{store: s, sink: sink}
 	for n := 0; ; n++ {
@@ -68,7 +68,8 @@ type follower struct {
 	revision int64  // last revision that was read completely
 	relist   bool
 	known    map[objectKey]int64 // revision of each object in the sink
-	// holding is true during a large request. The objects of the request wait in held.
+	// holding is true while a large request is incomplete. The request's objects wait in the map
+	// "held".
 	holding bool
 	held    map[objectKey]Object
 }
@@ -89,8 +90,8 @@ func (f *follower) follow(ctx context.Context) error {
 	return f.watch(ctx)
 }
 
-// list reads the full list of objects. If reset is set, it passes the list to the sink
-// as a Reset, otherwise only the difference.
+// list reads all objects. If reset is set, it passes them to the sink as a Reset. Otherwise it passes
+// only those that differ from what the sink has.
 func (f *follower) list(ctx context.Context, reset bool) error {
 	s := f.store
 	revision, err := s.settled(ctx)
@@ -238,8 +239,8 @@ func (f *follower) takeRevision(revision int64, events []*clientv3.Event) {
 	}
 }
 
-// takeWriter handles a change of the key "writer", which exists during a large request. It returns true
-// if the change ends a committed request.
+// takeWriter handles a change of the key "writer", which exists while a large request is in progress.
+// It returns true if the change ends a committed request.
 func (f *follower) takeWriter(e *clientv3.Event) (ended bool) {
 	if e.Type == clientv3.EventTypeDelete {
 		return f.holding
@@ -255,8 +256,8 @@ func (f *follower) takeWriter(e *clientv3.Event) (ended bool) {
 	return false
 }
 
-// hold reports whether an object belongs to the large request in progress. It keeps
-// such an object until release.
+// hold reports whether an object belongs to the large request in progress. If so, it stores the object
+// in f.held, from where the method release takes it.
 func (f *follower) hold(o Object) bool {
 	switch o.Kind {
 	case KindNet, KindHost, KindGroup, KindPort:
@@ -285,8 +286,8 @@ func (f *follower) release() []Object {
 	return objects
 }
 
-// rank gives the order of kinds in a Reset: an object comes after the objects to which
-// it refers.
+// rank returns the position of an object in the order in which a Reset passes kinds. An object comes
+// after the objects to which it refers.
 func rank(o Object) int {
 	return slices.IndexFunc(kinds, func(k kindRow) bool { return k.kind == o.Kind })
 }

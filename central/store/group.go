@@ -76,8 +76,8 @@ type requests struct {
 	last    time.Time     // arrival of the newest request
 	arrived chan struct{} // wakes run while it delays deletions; nil: run does not wait
 
-	// intent is the revision of the last change of the declaration by this store. Only the
-	// running goroutine uses it.
+	// intent is the revision at which this store has last changed the declaration (the networks, ports,
+	// groups and hosts). Only the goroutine of the method run uses it.
 	intent int64
 }
 
@@ -114,7 +114,7 @@ func (q *requests) enqueue(s *Store, a *applying) error {
 	return nil
 }
 
-// run applies the waiting requests, and returns when none waits.
+// run applies the requests of the queue, group by group. It returns when the queue is empty.
 func (q *requests) run(s *Store) {
 	for group := q.next(s); len(group) > 0; group = q.next(s) {
 		began := time.Now()
@@ -125,8 +125,8 @@ func (q *requests) run(s *Store) {
 	}
 }
 
-// next returns the requests of the next transaction, or none if no request waits. While only deletions
-// are in the queue, it waits for further requests for the time that patient returns.
+// next returns the requests of the next transaction, or none if the queue is empty. If the queue has
+// only deletions, next first waits a few milliseconds for requests that can share the transaction.
 func (q *requests) next(s *Store) []*applying {
 	for {
 		arrived, wait := q.patient(time.Now())
@@ -142,8 +142,9 @@ func (q *requests) next(s *Store) []*applying {
 	}
 }
 
-// patient returns how long the requests in the queue may wait for further ones. This time is 0 unless
-// all of them are deletions. The channel "arrived" is closed when the next request arrives.
+// patient returns how long the requests in the queue may wait for others to share their transaction.
+// The time is 0 unless all of them are deletions. The channel "arrived" is closed when a request
+// arrives.
 func (q *requests) patient(now time.Time) (arrived <-chan struct{}, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -167,9 +168,9 @@ func (q *requests) note(duration time.Duration) {
 	q.mean += (duration - q.mean) / 8
 }
 
-// take removes the requests of the next transaction from the queue, in order of arrival. A
-// request that expects a revision gets a transaction of its own, because each earlier change
-// makes it fail.
+// take removes the requests of the next transaction from the queue, in order of arrival. A request may
+// be valid only for one revision of the declaration. It gets a transaction of its own, because an
+// earlier change in the same transaction would make it fail.
 func (q *requests) take(s *Store) []*applying {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -216,7 +217,7 @@ func groupContext(group []*applying) (context.Context, context.CancelFunc) {
 	}
 }
 
-// applying is one request in progress.
+// applying is a request that is in the queue or being applied.
 type applying struct {
 	store    *Store
 	ctx      context.Context
@@ -264,8 +265,8 @@ func (a *applying) interrupted(err error) error {
 	return fmt.Errorf("request %s may or may not have had an effect, send it again: %w", a.id, err)
 }
 
-// keys returns the keys that the method plan reads, except the guards of the stored versions of objects
-// that change.
+// keys returns the keys that the method plan reads for the request. Missing are the guards of the names
+// and addresses that the stored objects have now: they are known only after the objects have been read.
 func (a *applying) keys() []string {
 	keys := []string{requestKey(a.id)}
 	for _, w := range a.objects {
@@ -274,7 +275,7 @@ func (a *applying) keys() []string {
 	return keys
 }
 
-// keyCount estimates how many operations and comparisons the request needs in a transaction.
+// keyCount returns an estimate of the number of operations and comparisons that the request needs.
 func (a *applying) keyCount() (n int) {
 	for _, w := range a.objects {
 		n += 6 + 2*len(guards(w.message))
@@ -285,9 +286,9 @@ func (a *applying) keyCount() (n int) {
 // errTooLarge means that the requests of a group do not fit into one transaction.
 var errTooLarge = errors.New("the requests are too large for one transaction")
 
-// applyGroup applies requests in one transaction, and repeats temporary failures until ctx
-// ends. If a transaction conflicts with changes of another store, or is too large, applyGroup
-// divides the group, so that one request cannot delay all others.
+// applyGroup applies requests in one transaction, and repeats it after temporary failures until ctx
+// ends. If the transaction is too large, or conflicts again and again with changes by another store,
+// applyGroup divides the group. So one request cannot delay all others.
 func (s *Store) applyGroup(ctx context.Context, group []*applying) {
 	local := s.local
 	for n := 0; ; n++ {
@@ -332,9 +333,9 @@ func finishAll(group []*applying, err func(*applying) error) {
 	}
 }
 
-// applyOnce tries to apply requests in one transaction, and finishes those whose outcome is
-// known. If local is set, the store's reads may be old, so that applyOnce refuses no request. n is
-// the number of earlier attempts.
+// applyOnce tries to apply requests in one transaction, and finishes those whose outcome is known. If
+// "local" is set, the store reads from the etcd member in this process, whose data may be old.
+// applyOnce then refuses no request. n is the number of earlier attempts.
 func (s *Store) applyOnce(ctx context.Context, group []*applying, local bool, n int) error {
 	if len(group) == 1 && len(group[0].objects) > s.ops { // each change has a comparison
 		return errTooLarge
@@ -358,16 +359,17 @@ func (s *Store) applyOnce(ctx context.Context, group []*applying, local bool, n 
 		return err
 	}
 	changes := v.changes()
-	// One comparison of the key "intent" replaces the comparisons of all keys that were read, and costs
-	// each member of etcd less. But it fails after any change by another store. So it is used only if the
-	// last change was this store's.
+	// Every change of the declaration writes the key "intent". So the transaction can compare this key
+	// instead of all keys that were read, which costs each member of etcd less. But the comparison
+	// fails after any change by another store. So it is used only if this store has made the last
+	// change.
 	byIntent := accepted[0].expected != 0 || n == 0 && v.records[intentKey].mod == s.requests.intent
 	return s.commitGroup(ctx, accepted, bound, changes, v.unchanged(byIntent), n)
 }
 
-// planGroup computes the changes of the requests, in their order, and finishes the requests
-// that need no transaction. It returns the requests for the transaction, and the number of
-// ports that they bind.
+// planGroup computes the changes of the requests, in their order. It finishes the requests that fail or
+// have already taken effect. It returns the others, for the transaction, and the number of ports that
+// they bind.
 func (v *view) planGroup(ctx context.Context, group []*applying) (accepted []*applying, bound int, err error) {
 	ids := map[string]bool{}
 	for _, a := range group {
@@ -399,8 +401,8 @@ func (v *view) planGroup(ctx context.Context, group []*applying) (accepted []*ap
 	return accepted, bound, nil
 }
 
-// planRequest enters the changes of a request into the view. If it returns an error, the
-// view has none of them.
+// planRequest adds the writes and deletions of a request to the view. If it returns an error, it has
+// removed them again.
 func (v *view) planRequest(ctx context.Context, a *applying) (bound int, err error) {
 	if err := checkExpected(v, a.expected); err != nil {
 		return 0, err
@@ -415,7 +417,7 @@ func (v *view) planRequest(ctx context.Context, a *applying) (bound int, err err
 	return bound, err
 }
 
-// checkExpected returns an error if the declaration is newer than expected. expected 0
+// checkExpected returns a *Refused if the declaration has changed after the revision "expected". 0
 // accepts any declaration.
 func checkExpected(v *view, expected int64) error {
 	if r := v.records[intentKey]; expected != 0 && r.mod > expected {
@@ -485,7 +487,8 @@ func (s *Store) noteApplied(revision int64, count int, changed bool) {
 	q.load.Applied += uint64(count)
 }
 
-// applyLarge applies a request through the journal, and repeats temporary failures.
+// applyLarge applies a request that is too large for one transaction (see journal.go), and repeats
+// temporary failures.
 func (s *Store) applyLarge(a *applying) {
 	for n := 0; ; n++ {
 		revision, err := a.large(a.ctx)
@@ -504,14 +507,15 @@ func (s *Store) applyLarge(a *applying) {
 	}
 }
 
-// undone is the earlier state of a key in a view.
+// undone is the state of a key in a view before a change. The method undo restores it.
 type undone struct {
 	key    string
 	record record
 	absent bool // the view had no record of the key
 }
 
-// begin makes the view remember the earlier state of each key that changes from now on, for undo.
+// begin makes the view record the earlier state of each key that changes from now on. The method undo
+// restores these states.
 func (v *view) begin() { v.changed, v.remembers = v.changed[:0], true }
 
 func (v *view) remember(key string) {
@@ -526,7 +530,8 @@ func (v *view) remember(key string) {
 	v.changed = append(v.changed, undone{key: key, record: *r})
 }
 
-// undo takes back the changes since begin. Keys that were read since then stay in the view.
+// undo reverts the changes of the view since the last call of begin. Keys that were read in the
+// meantime stay in the view.
 func (v *view) undo() {
 	for i := len(v.changed) - 1; i >= 0; i-- {
 		u := v.changed[i]
@@ -539,8 +544,9 @@ func (v *view) undo() {
 	v.changed = v.changed[:0]
 }
 
-// unchanged returns comparisons that fail if a key of the view has changed. If byIntent is
-// set, the key "intent" stands for all keys of the declaration.
+// unchanged returns etcd comparisons that fail if a key of the view has changed since it was read. If
+// byIntent is set, the key "intent" is compared instead of the keys of networks, ports, hosts and
+// guards.
 func (v *view) unchanged(byIntent bool) []clientv3.Cmp {
 	var ifs []clientv3.Cmp
 	for k, r := range v.records {
@@ -557,8 +563,8 @@ func (v *view) unchanged(byIntent bool) []clientv3.Cmp {
 	return ifs
 }
 
-// declares reports whether a comparison of the key "intent" covers this key: every change of the key
-// also writes "intent". Keys of groups are compared themselves.
+// declares reports whether every change of the key also writes the key "intent". A comparison of
+// "intent" then covers the key. It returns false for the keys of groups, which are compared themselves.
 func declares(key string) bool {
 	for _, p := range [...]string{netPrefix, portPrefix, hostPrefix, guardPrefix} {
 		if strings.HasPrefix(key, p) {

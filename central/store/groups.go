@@ -10,18 +10,18 @@ import (
 	"weft/central/wire"
 )
 
-// Limits of groups. A host compares the first frame of each connection with all rules of
-// the groups of a port, at most maxPortGroups*maxGroupRules.
+// Limits of security groups. A host compares the first frame of each connection with all rules of the
+// groups of a port, at most maxPortGroups*maxGroupRules.
 const (
-	// maxPortGroups limits the groups of a port.
+	// maxPortGroups is the largest number of security groups of one port.
 	maxPortGroups = 8
-	// maxGroupRules limits the rules of a group.
+	// maxGroupRules is the largest number of rules in one group.
 	maxGroupRules = 128
-	// maxRulePorts limits the port ranges of a rule.
+	// maxRulePorts is the largest number of ranges of TCP or UDP ports in one rule.
 	maxRulePorts = 16
 )
 
-// namedGroups returns the ids of the other groups that rules of the group name.
+// namedGroups returns the ids of the other groups that occur in rules of the group.
 func namedGroups(g *wire.Group) (ids []string) {
 	for _, r := range g.GetRules() {
 		if id := r.GetGroup(); id != "" && id != g.GetId() && !slices.Contains(ids, id) {
@@ -82,7 +82,7 @@ func wrongRule(r *wire.GroupRule) string {
 	return ""
 }
 
-// checkPortGroups checks the groups of a port.
+// checkPortGroups returns a *Refused if a port has too many groups, or an invalid or repeated group id.
 func checkPortGroups(p *wire.Port) error {
 	if len(p.Groups) > maxPortGroups {
 		return refusedf("port %s is in %d groups; expected at most %d", p.Name, len(p.Groups), maxPortGroups)

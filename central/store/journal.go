@@ -155,13 +155,13 @@ func (s *Store) cut(changes []change) [][]change {
 	return chunks
 }
 
-// The method large applies a request through the journal, and returns the revision at which the request
+// The method large applies a request through the journal. It returns the revision at which the request
 // took effect.
 func (a *applying) large(ctx context.Context) (int64, error) {
 	s := a.store
 	w, err := a.lock(ctx)
-	// another store is applying a large request, or this request has already taken
-	// effect
+	// The method lock fails with errLost if another store is applying a large request, or if this
+	// request has already taken effect.
 	if errors.Is(err, errLost) {
 		_, done, err := a.readState(ctx, false)
 		if err == nil && done == 0 {
@@ -287,10 +287,10 @@ func lostIsConflict(err error) error {
 // errLost means that another store has changed or deleted the key "writer".
 var errLost = errors.New("another store has the writer")
 
-// step replaces the value *w of the key "writer" by *update, in one transaction with
-// further operations. The transaction takes effect exactly once: if its result is
-// unknown, step reads the key to find out. On success, step sets *w to *update. If w
-// was never stored, step creates the key.
+// step writes *update to the key "writer", together with further operations, in one transaction. It
+// returns errLost if the key no longer has the value *w, or exists although w was never stored. If the
+// result of the transaction is unknown, step reads the key to find out whether it took effect. On
+// success, step sets *w to *update.
 func (s *Store) step(ctx context.Context, w, update *writer, ifs []clientv3.Cmp, ops []clientv3.Op) error {
 	ifs = append(ifs, clientv3.Compare(clientv3.ModRevision(writerKey), "=", w.mod))
 	then := append(slices.Clip(ops), clientv3.OpPut(writerKey, update.encode()))
@@ -334,9 +334,9 @@ func (s *Store) readWriter(ctx context.Context) (*writer, error) {
 	return nil, nil
 }
 
-// roll executes the remaining chunks of a committed request. It returns the revision of
-// the request. Other stores may execute some of the chunks. If chunks is nil, roll
-// reads them from the journal.
+// roll executes the remaining chunks of a committed request, and returns the revision at which the
+// request took effect. Another store may execute some of them at the same time. If chunks is nil, roll
+// reads the chunks from the journal.
 func (s *Store) roll(ctx context.Context, w *writer, chunks [][]change) (int64, error) {
 	for n := 0; ; n++ {
 		revision, err := s.rollOnce(ctx, w, chunks)
@@ -440,8 +440,9 @@ func (s *Store) requestRevision(ctx context.Context, id string) (int64, error) {
 	return 0, errConflict // the id has expired, or another store has discarded the request
 }
 
-// writerSeen notes since when the key "writer" has had its present value. All requests of the store that
-// wait for the key share it, because each of them alone may give up before the time givenUp is over.
+// writerSeen records when this store has first read the present value of the key "writer". All requests
+// that wait for the key use this time. Without it, each would measure only its own wait, which may end
+// before the time givenUp.
 type writerSeen struct {
 	mu    sync.Mutex
 	mod   int64     // revision of the value

@@ -76,7 +76,7 @@ func groupGuard(group, kind, id string) string {
 	return groupGuards(group) + kind + ":" + id
 }
 
-// kindRow is a kind of object.
+// kindRow describes a kind of object: the prefix of its keys, and its message type.
 type kindRow struct {
 	kind   Kind
 	prefix string
@@ -84,8 +84,8 @@ type kindRow struct {
 	id     func(proto.Message) string
 }
 
-// kinds lists the kinds in the order of a Reset: a kind comes after the kinds to which
-// it refers.
+// kinds lists the kinds in the order in which a Reset passes objects. A kind comes after the kinds to
+// which its objects refer.
 var kinds = []kindRow{
 	{KindNet, netPrefix, func() proto.Message { return &wire.Net{} }, func(m proto.Message) string { return m.(*wire.Net).GetId() }},
 	{KindHost, hostPrefix, func() proto.Message { return &wire.Host{} }, func(m proto.Message) string { return m.(*wire.Host).GetId() }},

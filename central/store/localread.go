@@ -14,9 +14,9 @@ import (
 // transaction of etcd returns the same, but it copies all writes that are not in the database file yet,
 // and traces each key. Together this costs more than the rest of a change.
 
-// localReader reads keys of a member at a revision; revision 0 means the newest one. The first
-// result has an element for each key, nil if the key is absent; the second is the newest
-// revision that the member has.
+// localReader reads keys of the etcd member in this process, at a revision; 0 means the newest one.
+// "found" has an element for each key, which is nil if the key is absent. newest is the newest revision
+// that the member has.
 type localReader func(ctx context.Context, keys []string, revision int64) (found []*mvccpb.KeyValue, newest int64, err error)
 
 // readLocal implements localReader. The member's writes wait until it returns.

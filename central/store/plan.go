@@ -14,8 +14,8 @@ import (
 	"weft/central/wire"
 )
 
-// target is the state of one object after a request. The order of the request's changes
-// does not matter: two ports may exchange their addresses.
+// target is an object that a request sets or deletes, as it is after the request. The order of a
+// request's changes does not matter. So two ports may exchange their addresses in one request.
 type target struct {
 	kind    string // kind as in the object's key: net, group, port or host
 	id      string
@@ -106,9 +106,9 @@ func guards(m proto.Message) []string {
 	return nil
 }
 
-// namesakes returns two keys of the store that must not exist when a port is stored. One exists if
-// another port has this port's id as its name, the other if another port has this port's name as its id.
-// A host reports a port by name or id, so its report would fit both ports.
+// namesakes returns two keys that must not exist when a port is stored. One exists if this port's id is
+// the name of another port. The other exists if this port's name is the id of another port. Hosts
+// report their ports by name or id, so a report would fit both ports.
 func namesakes(m proto.Message) []string {
 	if p, ok := m.(*wire.Port); ok && p.Id != p.Name {
 		return []string{nameGuard("port", p.Id), portKey(p.Name)}
@@ -140,9 +140,9 @@ func references(m proto.Message) []string {
 	return keys
 }
 
-// plan reads the stored keys on which the request's objects depend, and adds the writes and deletions of
-// the request to the view, for its transaction. objects has the state of each object after the request.
-// plan returns a *Refused if a change is not allowed.
+// plan adds the writes and deletions of a request to the view, and returns a *Refused if a change is
+// not allowed. objects has the request's objects as they are after it. plan reads the keys on which
+// they depend.
 func (v *view) plan(ctx context.Context, objects []*target) error {
 	stored, err := v.loadStored(ctx, objects)
 	if err != nil {
@@ -176,9 +176,9 @@ func (v *view) plan(ctx context.Context, objects []*target) error {
 	return v.checkReferences(ctx, objects)
 }
 
-// checkNamesakes returns an error if the id of a port is the name of another port, or its name
-// is the id of another port. A stored port that keeps its name passes: an earlier version has
-// accepted such names, and the port's other fields must stay editable.
+// checkNamesakes returns a *Refused if the id of a port is the name of another port, or its name is the
+// id of another port. It accepts a stored port that keeps its name. Earlier versions have accepted such
+// names, and the port's other fields must stay editable.
 func (v *view) checkNamesakes(objects []*target, stored map[string]proto.Message) error {
 	for _, w := range objects {
 		p, ok := w.message.(*wire.Port)
@@ -296,7 +296,8 @@ func duplicate(w *target, guard, owner string) error {
 // checkReferences returns an error if a port or group would refer to an object that is not declared, for
 // example because the request deletes this object.
 func (v *view) checkReferences(ctx context.Context, objects []*target) error {
-	// deleted networks, hosts and groups, by the prefix of the guard keys that show a use of them
+	// deleted networks, hosts and groups. The key is the prefix of the guard keys that exist while
+	// another object refers to the deleted one.
 	inUse := map[string]*target{}
 	for _, w := range objects {
 		if w.message != nil {

@@ -19,17 +19,18 @@ import (
 type Refused struct {
 	Why    string
 	Reason Reason
-	// Why is fmt.Sprintf(format, args...). Some arguments may be mentions.
+	// format and args are the arguments of fmt.Sprintf that make Why. Some args may be of the type
+	// mention.
 	format string
 	args   []any
 }
 
 func (r *Refused) Error() string { return r.Why }
 
-// Reason is a kind of Refused.
+// Reason is the reason for which the store has refused a request.
 type Reason uint8
 
-// The reasons.
+// The reasons for a Refused.
 const (
 	Invalid   Reason = iota // the request itself is wrong
 	NotFound                // the request names an object that is not declared
@@ -44,8 +45,8 @@ func refuse(reason Reason, format string, args ...any) error {
 	return &Refused{Why: fmt.Sprintf(format, args...), Reason: reason, format: format, args: args}
 }
 
-// mention is an object that the text of a Refused mentions. The store often knows only its id, from a
-// guard. An id is random unless the administrator has chosen it, so nameMentions adds the name.
+// mention is an argument of an error text: an object whose name the store does not know when it makes
+// the text. Ids are mostly random, so nameMentions later replaces the id in the text by the name.
 type mention struct {
 	kind, id string // kind is a key of noun
 	name     string // "": not known
@@ -60,9 +61,9 @@ func (m mention) String() string {
 
 func (m mention) key() string { return Prefix + m.kind + "/" + m.id }
 
-// nameMentions writes the names of mentioned objects into the text of a Refused. An object of
-// the request has the name that the request gives it, another one its stored name. If the store
-// does not answer, the text has the ids only. Errors of other kinds are returned as they are.
+// nameMentions adds the names of objects to the text of a Refused. If the request sets the object, this
+// is the name in the request, otherwise the stored name. If the store does not answer, the text has
+// only ids. Errors of other types are returned unchanged.
 func (s *Store) nameMentions(ctx context.Context, err error, objects []*target) error {
 	var refused *Refused
 	if !errors.As(err, &refused) || !slices.ContainsFunc(refused.args, isMention) {
@@ -87,7 +88,8 @@ func isMention(arg any) bool {
 	return ok
 }
 
-// givenName returns the name that a request gives to a mentioned object, or "".
+// givenName returns the name of the object in the request. It returns "" if the request does not set
+// it.
 func givenName(m mention, objects []*target) string {
 	for _, w := range objects {
 		if w.kind == m.kind && w.id == m.id && w.message != nil {
@@ -97,8 +99,8 @@ func givenName(m mention, objects []*target) string {
 	return ""
 }
 
-// storedName returns the name of a mentioned object, or "". It asks only one member of etcd, so the name
-// may be old.
+// storedName returns the name of the stored object, or "". It asks only one member of etcd, so the name
+// may be out of date.
 func (s *Store) storedName(ctx context.Context, m mention) string {
 	ctx, cancel := context.WithTimeout(ctx, attemptTimeout)
 	defer cancel()

@@ -30,8 +30,8 @@ import (
 	"weft/central/wire"
 )
 
-// Limits of a transaction. A separate etcd has the first two limits by default, and
-// its operator can raise them.
+// Limits of a transaction, which a separate etcd accepts by default. The operator of etcd can raise
+// both.
 const (
 	// DefaultOps is the default of etcd's option --max-txn-ops. A request with more
 	// operations takes several transactions (see journal.go).
@@ -41,9 +41,9 @@ const (
 	DefaultBytes = 1 << 20
 )
 
-// attemptTimeout limits the time of the first attempt at a request to etcd. After this time,
-// the store repeats the request at another member. memberTimeout is the limit if the member is
-// in this process: there is no other one, and the attempt also ends with the member's leader.
+// attemptTimeout limits the first attempt at a request to etcd. After it, the store sends the request
+// to another member. memberTimeout is the limit if the member is in this process, as there is no other
+// member then. Such an attempt also ends when etcd elects a new leader.
 const (
 	attemptTimeout = time.Second
 	memberTimeout  = 2 * time.Second
@@ -53,15 +53,16 @@ const (
 // use.
 type Store struct {
 	client *clientv3.Client
-	// kv executes transactions, watcher executes watches: through the client, or as
-	// calls of a member in this process.
+	// kv executes transactions, and watcher executes watches. They are the client, or make function
+	// calls to a member in this process.
 	kv      clientv3.KV
 	watcher clientv3.Watcher
 	// local means that the member of etcd is in this process. The first attempt of a
 	// change then reads this member's data without asking the other members. The data
 	// may be old; the comparisons in the transaction detect this.
 	local bool
-	// readLocal reads from the member in this process. If it is nil, the store reads by transactions of kv.
+	// readLocal reads from the etcd member in this process. If it is nil, all reads are transactions of
+	// kv.
 	readLocal localReader
 	ops       int // limit of operations in one transaction
 	bytes     int // limit of the size of one transaction
@@ -72,7 +73,7 @@ type Store struct {
 	leaderChanged func() <-chan struct{}
 
 	members *members
-	// waiting records since when a large request of another store has made no progress.
+	// waiting records since when another store's large request has made no progress.
 	waiting writerSeen
 
 	waitingHost func(p *wire.Port) (host string) // see SetWaiting; nil: none known
@@ -111,7 +112,7 @@ const (
 	KindGroup                      // *wire.Group
 )
 
-// Object is one stored object.
+// Object is a stored object, or the deletion of one.
 type Object struct {
 	Kind Kind
 	ID   string

@@ -26,7 +26,7 @@ const (
 	maxMTU = 65535
 )
 
-// checkWord checks an id or a name.
+// checkWord returns a *Refused if an id or a name is empty, too long or has wrong characters.
 func checkWord(subject, word string) error {
 	if word == "" {
 		return refusedf("%s is empty; give 1 to %d letters, digits or any of . _ : @ + -", subject, MaxName)

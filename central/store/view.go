@@ -16,33 +16,34 @@ import (
 // listPage is the number of keys in one read.
 const listPage = 2000
 
-// record is the state of one key of the store in a view.
+// record is the state of one key in a view: as read from etcd, and after the request's changes.
 type record struct {
 	value  []byte // value after the changes so far
 	exists bool
-	// read means that the key was read from etcd. stored is the value and mod the
-	// revision of the key. If the key is absent, mod is 0.
+	// read means that the key was read from etcd. stored is then its value, and mod the revision that
+	// wrote it; 0: the key is absent.
 	read   bool
 	stored []byte
 	mod    int64
-	// ranged means that loadPrefix has read the key. The transaction then compares all keys with the prefix
-	// at once, instead of this key.
+	// ranged means that loadPrefix has read the key together with all keys of the same prefix. The
+	// transaction then has one comparison for the prefix instead of one for the key.
 	ranged bool
 }
 
-// view has the keys that a request concerns, as they were read at one revision, and the
-// request's changes for the transaction.
+// view has the keys that a request needs, all read at one revision, and the changes that the request
+// makes to them. It becomes one transaction, or several if the request is large.
 type view struct {
 	store *Store
-	// local means that the reads may be older than the last write of another member.
+	// local means that one etcd member answers the reads alone, so that the data may be old.
 	local    bool
 	revision int64 // revision of all reads; 0 before the first read
 	records  map[string]*record
-	// prefixes that loadPrefix has read. If another store adds a key with one of them,
-	// the transaction conflicts.
+	// prefixes whose keys loadPrefix has read. If another store adds a key with one of them, the
+	// transaction fails as a conflict.
 	prefixes []string
-	// changed has the earlier state of each key that has changed since the last call of begin, in the order
-	// of the changes. The method undo restores them. It stays empty until begin has set remembers.
+	// changed has the earlier states of the keys that have changed since the last call of begin, in the
+	// order of the changes. The method undo restores them. remembers is true after the first call of
+	// begin.
 	changed   []undone
 	remembers bool
 }
@@ -126,7 +127,7 @@ func (v *view) loadLocal(ctx context.Context, keys []string) bool {
 	return true
 }
 
-// set enters the value and the revision that were read from etcd into the record.
+// set copies the value and the revision of a key that was read from etcd into its record.
 func (r *record) set(kv *mvccpb.KeyValue) {
 	r.value, r.exists = kv.Value, true
 	r.stored, r.mod = kv.Value, kv.ModRevision
@@ -155,8 +156,8 @@ func (s *Store) list(ctx context.Context, prefix string, revision *int64, visit 
 	}
 }
 
-// loadPrefix reads all keys with a prefix into the view. If another store adds such a
-// key, the transaction conflicts.
+// loadPrefix reads all keys with a prefix into the view. If another store adds such a key before the
+// transaction, the transaction fails as a conflict.
 func (v *view) loadPrefix(ctx context.Context, prefix string) error {
 	if slices.Contains(v.prefixes, prefix) {
 		return nil
@@ -214,8 +215,8 @@ func (c change) op(options ...clientv3.OpOption) clientv3.Op {
 
 func (c change) size() int { return len(c.key) + len(c.value) + 16 }
 
-// changes returns the operations of the view in order. Bindings come last: the ports
-// that are deleted can then no longer be bound.
+// changes returns the view's writes and deletions in order. Bindings come last: by then, the ports to
+// delete are deleted and cannot be bound any more.
 func (v *view) changes() []change {
 	var objects []change
 	for k, r := range v.records {

@@ -15,18 +15,16 @@ import (
 // transaction that declares the port binds it, too. Without this, the host's hub sees
 // the declaration and binds the port in a second transaction.
 
-// SetWaiting sets the function that returns the host which has a port before the port is declared, or
-// "" if it knows none. p is the port's new declaration, which must allow the host. A result that is out
-// of date does no harm, because the hub of the host binds or releases the port. The caller calls
-// SetWaiting before the first Apply.
+// SetWaiting sets a function that returns the host which already has the port p, before p is declared,
+// or "" if it knows none. The declaration must allow the host. The result may be out of date, because
+// the host's hub corrects the binding. SetWaiting must be called before the first Apply.
 func (s *Store) SetWaiting(waiting func(p *wire.Port) (host string)) { s.waitingHost = waiting }
 
 // BoundAtOnce returns the number of ports that Apply has bound in the transaction that declared them.
 func (s *Store) BoundAtOnce() uint64 { return s.boundAtOnce.Load() }
 
-// bindWaiting enters the bindings of the request's new ports into the view, and returns
-// their number. The transaction compares the declarations of the hosts, like any other
-// record of the view.
+// bindWaiting adds to the view the bindings of new ports that a host already has, and returns their
+// number. The transaction fails if the declaration of such a host changes before it.
 func (v *view) bindWaiting(ctx context.Context, objects []*target) (bound int, err error) {
 	if v.store.waitingHost == nil {
 		return 0, nil
