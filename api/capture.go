@@ -13,28 +13,30 @@ import (
 type Captured struct {
 	Time   time.Time `json:"time"`
 	Worker int       `json:"worker"`
-	// Kind says what happened to the frame: in (received on Port), out (sent to Port,
-	// or intended for Port but dropped), drop (dropped by Port's input or output) or
-	// trace (looked up in the caches).
+	// Kind is the event that was captured: "in" (Port received the frame), "out" (the frame was about
+	// to be sent to Port), "drop" (Port has dropped it, on receipt or instead of sending it) or "trace"
+	// (the worker has looked up the frame's flow).
 	Kind string `json:"kind"`
 	Port string `json:"port"`
-	// InPort is the port that the frame shows to matches of the field "in_port".
+	// InPort is the input port that flows match. For a frame from a tunnel, this is the tunnel's port.
 	InPort string `json:"in_port"`
-	// Verdict is the frame's fate: sent, dropped, held-for-control, held-for-neighbour or merged (with
-	// others into a larger frame). Reason is the drop reason, also if only some outputs have dropped
-	// the frame.
+	// Verdict says what became of the frame: sent, dropped, merged (into a larger frame),
+	// held-for-control (it waits for the control process) or held-for-neighbour (it waits for a MAC
+	// address). Reason is a drop reason. It is also set if only some of the outputs have dropped the
+	// frame.
 	Verdict string `json:"verdict"`
 	Reason  string `json:"reason,omitempty"`
 	// Outputs names the frame's first few output ports. OutputCount counts all of them.
 	Outputs     []string `json:"outputs,omitempty"`
 	OutputCount int      `json:"output_count"`
-	// HeldUS is the time for which the frame waited for control, in µs.
+	// HeldUS is the time in µs for which the frame waited for the control process to decide about it.
 	HeldUS float64 `json:"held_us,omitempty"`
 	Len    int     `json:"len"`
 	Data   []byte  `json:"data"` // the frame's first bytes, at most CaptureRequest.Snap
 	// Flow has the frame's header fields in match syntax.
 	Flow string `json:"flow"`
-	// Lost is the number of frames that this capture has lost so far.
+	// Lost is the number of frames that this capture has missed so far, for example because the client
+	// reads too slowly.
 	Lost  uint64     `json:"lost"`
 	Trace *LiveTrace `json:"trace,omitempty"` // set for kind trace
 }
@@ -58,27 +60,28 @@ const (
 
 // LiveTrace describes how a worker processed one frame, from its receipt to its outputs.
 type LiveTrace struct {
-	// Cache names the cache in which the worker has found the frame's flow: "exact" or "megaflow". It
-	// is "control" if the control process executed the frame. Masks is the number of masks searched.
+	// Cache names the cache that had the frame's actions: "exact" or "megaflow". It is "control" if the
+	// control process has sent the actions for this frame alone. Masks is the number of megaflow masks
+	// that the look-up tried.
 	Cache string `json:"cache"`
 	Masks int    `json:"masks"`
 	// Megaflow is the match of the cache entry, or "" if the entry has been removed.
 	Megaflow string `json:"megaflow"`
 	Actions  string `json:"actions"`
-	// Stages has the time that each stage has taken for the frame's whole batch. Frames is the number
-	// of frames in this batch.
+	// Stages has the time that each stage of the pipeline took. A worker processes several frames
+	// together, as a batch, so each time is for the whole batch. Frames is the number of frames in it.
 	Stages []StageTime `json:"stages"`
 	Frames int         `json:"frames"`
 }
 
-// StageTime is the time that one stage of the pipeline took for a batch.
+// StageTime is the time that one stage of a worker's pipeline took for a batch of frames.
 type StageTime struct {
 	Name string `json:"name"`
 	NS   uint32 `json:"ns"`
 }
 
-// CaptureRequest selects the frames to capture: the frames of Port, or only its dropped frames if
-// Drops is set. If Drops is set and Port is empty, these are the dropped frames of all ports.
+// CaptureRequest selects the frames to capture. Without Drops, these are the frames of Port. With
+// Drops, they are the dropped frames of Port, or of all ports if Port is empty.
 type CaptureRequest struct {
 	Port  string
 	Drops bool

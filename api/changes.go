@@ -4,18 +4,20 @@ package api
 
 import "net/http"
 
-// Changes is a request for several changes, which the daemon makes in their order and in one
-// transaction. A daemon that is killed meanwhile has made all of them afterwards, or none. If the
-// daemon refuses a change before it has changed a table or a setting of connection tracking, it
-// changes nothing. Otherwise the changes before the refused one stay. If the engine refuses the device
-// of a port, all changes except those of this port stay.
+// Changes is a list of changes that the daemon makes in order, in one transaction. If the daemon is
+// killed meanwhile, either all or none of them are in effect after its restart.
+//
+// If the daemon refuses a change, the result depends on the changes before it. It takes them back,
+// unless one of them has changed a table or a setting of connection tracking; then they stay. If the
+// engine cannot use the device of a port, all changes except those of this port stay.
 type Changes struct {
 	Changes []Change `json:"changes"`
 }
 
-// Change is one of Changes. It has exactly one of the fields below Bridge; ModPort also needs Port.
+// Change is one element of Changes. Exactly one of the fields after Bridge is set. The field Port only
+// belongs to ModPort.
 type Change struct {
-	// Bridge is the name of the bridge whose tables or settings change; "": the first bridge.
+	// Bridge is the bridge whose tables or settings change; "": the first bridge.
 	Bridge string `json:"bridge,omitempty"`
 
 	AddBridge *AddBridge       `json:"add_bridge,omitempty"`
@@ -33,7 +35,7 @@ type Change struct {
 	Flows     string           `json:"flows,omitempty"` // a file of flows, to add as ChangeFlows does
 }
 
-// Change makes the changes in one transaction.
+// Change sends the changes to the daemon, which makes them in one transaction.
 func (c *Client) Change(list []Change) error {
 	return c.Do(http.MethodPost, "/v1/changes", nil, Changes{list}, nil)
 }

@@ -36,9 +36,9 @@ type Client struct {
 	http   *http.Client
 }
 
-// Refused is an error response of the daemon. Input is true if the request itself is wrong, and false
-// if a correct request has failed. Unavailable is true if the daemon could not serve the request in
-// time; a change that the request asked for may then still take effect.
+// Refused is an error response of the daemon. Input is true if the request is wrong, and false if the
+// request is right but could not be done. Unavailable is true if the daemon could not answer in time; a
+// change may then still take effect.
 type Refused struct {
 	Message     string
 	Input       bool
@@ -180,7 +180,7 @@ func (c *Client) SetLog(l Log) (Log, error) {
 	return now, c.Do(http.MethodPost, "/v1/log", nil, l, &now)
 }
 
-// On returns a client for another bridge of the same daemon. It shares the connections of c.
+// On returns a client for another bridge of the same daemon. Both clients use the same connections.
 func (c *Client) On(bridge string) *Client {
 	other := *c
 	other.Bridge = bridge
@@ -215,7 +215,7 @@ func (c *Client) DelBridge(name string, ifExists bool) error {
 	return c.Do(http.MethodDelete, "/v1/bridges/"+url.PathEscape(name), query, nil, nil)
 }
 
-// Bridges returns the bridges that have a name: the first one only if weftd has --name.
+// Bridges returns the bridges that have a name. The first bridge has one only if weftd has --name.
 func (c *Client) Bridges() ([]Bridge, error) {
 	var list []Bridge
 	return list, c.Do(http.MethodGet, "/v1/bridges", nil, nil, &list)
@@ -255,8 +255,8 @@ func (c *Client) CheckPort(name string, options []string) error {
 	return c.Do(http.MethodPost, "/v1/ports", nil, AddPort{Name: name, Options: options, Check: true}, nil)
 }
 
-// CheckModPort returns the error with which ModPort would refuse the options, or nil. It changes
-// nothing.
+// CheckModPort returns the error with which ModPort would refuse the options, or nil. It changes no
+// port.
 func (c *Client) CheckModPort(name string, options []string) error {
 	path, err := portPath(name)
 	if err != nil {

@@ -22,7 +22,7 @@ import (
 // their order: zone=N, mark=N[/MASK], labels=N[/MASK], the original tuple, the reply
 // tuple.
 
-// Connection is one tracked connection.
+// Connection is a connection of the connection tracking table.
 type Connection struct {
 	Protocol string `json:"protocol"`
 	Orig     Tuple  `json:"orig"`

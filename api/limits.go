@@ -7,16 +7,17 @@ import (
 	"net/url"
 )
 
-// GET /v1/limits[?port=NAME] answers []Limit: the use of every resource that ports,
-// zones, VNIs or clients share. With port=NAME it answers only the rows of this port.
+// GET /v1/limits[?port=NAME] answers []Limit: how much of each shared resource is in use. Ports,
+// conntrack zones, VNIs and clients share resources. With port=NAME the answer is only about this port.
 
-// Limit is the use of one shared resource by one holder: a port, zone, VNI or client, or all together.
+// Limit says how much of a shared resource one holder uses. The holder is a port, a conntrack zone, a
+// VNI or a client, or stands for all of them together.
 type Limit struct {
 	Name string `json:"name"` // name of the resource, for example megaflows
 	Unit string `json:"unit"` // unit of Used, Guarantee and Limit: entries, bytes, ...
-	// HolderKind is the kind of the holder: all, port, zone, vni or peer. Holder is the port's name,
-	// the number of the zone or VNI, or the client's user or address. If HolderKind is all, Holder is
-	// empty.
+	// HolderKind is the kind of the holder: port, zone, vni, peer (a client of the API) or all. Holder
+	// is the port's name, the number of the zone or VNI, or the client's user or address. It is empty
+	// if HolderKind is all.
 	HolderKind string `json:"holder_kind"`
 	Holder     string `json:"holder"`
 	Used       uint64 `json:"used"`
@@ -26,8 +27,8 @@ type Limit struct {
 	Evicted    uint64 `json:"evicted"`   // number of the holder's entries evicted to make room
 }
 
-// Limits lists the shared resources and their use. portName selects the rows of one port;
-// an empty portName selects all rows.
+// Limits lists the shared resources and how much of each is in use. portName selects one port; if it is
+// empty, Limits lists all holders.
 func (c *Client) Limits(portName string) ([]Limit, error) {
 	var rows []Limit
 	query := url.Values{}

@@ -24,7 +24,7 @@ type MAC struct {
 	Declared bool `json:"declared,omitempty"`
 }
 
-// MACsFlushed has the number of deleted addresses.
+// MACsFlushed has the number of MAC addresses that FlushMACs has deleted.
 type MACsFlushed struct {
 	Flushed int `json:"flushed"`
 }

@@ -18,10 +18,10 @@ type Event struct {
 	// modified, deleted or expired. For a port it is initial, added, deleted or the
 	// port's new state. For a connection it is new, update or destroy.
 	Event string `json:"event,omitempty"`
-	// Reason says why a flow or connection changed. For a flow's end it is one of
-	// ovs-ofctl's words: delete, idle, hard, eviction, group_delete, meter_delete. For
-	// a connection's update it is state or mark. For a connection's end it is timeout,
-	// eviction, flush or successor.
+	// Reason says why a flow or connection changed. If a flow ends, it is one of ovs-ofctl's words:
+	// delete, idle, hard, eviction, group_delete or meter_delete. If a connection changes, it is state
+	// or mark. If a connection ends, it is timeout, eviction, flush, or successor (a new connection has
+	// the same tuple).
 	Reason string     `json:"reason,omitempty"`
 	Flow   *Flow      `json:"flow,omitempty"` // state after the event; for a deleted flow, its last state
 	Port   *PortState `json:"port,omitempty"`
@@ -46,7 +46,7 @@ const (
 	EventExpired  = "expired"
 )
 
-// PortState has the fields of a Port whose changes are events.
+// PortState has the fields of a Port that are in an event. A change of one of them causes an event.
 type PortState struct {
 	Number uint32 `json:"number"`
 	Name   string `json:"name"`

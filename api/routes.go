@@ -7,11 +7,11 @@ import (
 	"net/url"
 )
 
-// GET /v1/routes[?port=NAME] answers []Route: the paths of tunnels to their remotes. With
-// port=NAME it answers only the paths of this port.
+// GET /v1/routes[?port=NAME] answers []Route: for each tunnel and each of its remote endpoints, the
+// next hop in the underlay network. With port=NAME the answer is only about this tunnel port.
 
-// Route is the path of a tunnel to a remote through one next hop. An empty string or 0 means
-// that the field is unknown.
+// Route is the way of a tunnel's packets to a remote endpoint, through one next hop. An empty string or
+// 0 means that the field is unknown.
 type Route struct {
 	Port    string `json:"port"`
 	Remote  string `json:"remote"`
@@ -20,14 +20,14 @@ type Route struct {
 	Device  string `json:"device"`
 	MAC     string `json:"mac"` // MAC address of the next hop
 	MTU     int    `json:"mtu"` // largest IP packet in bytes
-	// State is reachable, stale, waiting, failed or none. Frames are sent by routes that are reachable
-	// or stale. Reason says why a route is in another state.
+	// State is the state of the next hop: reachable, stale, waiting, failed or none. Packets are sent
+	// only if it is reachable or stale. Reason explains the other states.
 	State  string `json:"state"`
 	Reason string `json:"reason"`
 }
 
-// Routes lists the paths of tunnels to their remotes. portName selects the paths of one port; an
-// empty portName selects all.
+// Routes lists the next hops to the remote endpoints of tunnels. portName selects one tunnel port; if
+// it is empty, Routes lists all.
 func (c *Client) Routes(portName string) ([]Route, error) {
 	var routes []Route
 	query := url.Values{}

@@ -7,8 +7,8 @@ import (
 	"net/url"
 )
 
-// ChangeTable is a request to change groups or meters. If a line is wrong, the daemon changes nothing.
-// Flows that name a deleted group or meter are deleted with it.
+// ChangeTable is a request to change groups or meters of a bridge. If a line is wrong, the daemon
+// changes nothing. If a group or meter is deleted, the flows that use it are deleted with it.
 type ChangeTable struct {
 	// Op is the operation: "add", "modify" or "delete". Groups also have "put", which
 	// adds or modifies.
@@ -19,14 +19,14 @@ type ChangeTable struct {
 	File bool   `json:"file,omitempty"`
 }
 
-// TableChanged has the number of changed groups or meters, and the number of flows
-// that were deleted because they name a deleted group or meter.
+// TableChanged has the number of groups or meters that have changed. It also has the number of flows
+// that were deleted because they used a deleted group or meter.
 type TableChanged struct {
 	Changed int `json:"changed"`
 	Flows   int `json:"flows_deleted"`
 }
 
-// Group is a group with its statistics.
+// Group is an OpenFlow group with its statistics.
 type Group struct {
 	ID   uint32 `json:"id"`
 	Type string `json:"type"`
@@ -45,7 +45,7 @@ type BucketStats struct {
 	Bytes   uint64 `json:"bytes"`
 }
 
-// Meter is a meter with its statistics, summed over all workers.
+// Meter is an OpenFlow meter with its statistics, summed over all workers.
 type Meter struct {
 	ID        uint32      `json:"id"`
 	Line      string      `json:"line"` // the meter in the syntax of add-meter
@@ -86,8 +86,8 @@ func (c *Client) Meters(text string) ([]Meter, error) {
 	return meters, c.Do(http.MethodGet, "/v1/meters", selectQuery(text), nil, &meters)
 }
 
-// Queue is a queue of a port with its counts, which begin with the last change of the queue or the
-// start of the engine.
+// Queue is an egress queue of a port with its counters. They start at 0 when the queue is changed or
+// the engine starts.
 type Queue struct {
 	Port      string  `json:"port"`
 	Queue     uint32  `json:"queue"`
@@ -113,8 +113,8 @@ func selectQuery(text string) url.Values {
 	return query
 }
 
-// ModTable is a request to change the limits of a flow table. Its settings are words: evict, noevict
-// and limit:N; limit:0 removes the limit.
+// ModTable is a request to change the limits of a flow table. Each setting is the word evict, noevict
+// or limit:N; limit:0 removes the limit.
 type ModTable struct {
 	Table    int      `json:"table"` // 0 to 254; -1 means all tables
 	Settings []string `json:"settings"`

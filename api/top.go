@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Hot is a megaflow with its rates over an interval.
+// Hot is a megaflow with the rates that Hottest has measured.
 type Hot struct {
 	Megaflow
 	PacketsPerS float64 `json:"packets_per_s"`

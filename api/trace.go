@@ -7,7 +7,7 @@ import (
 	"net/url"
 )
 
-// Trace is the path of a hypothetical frame through the flow tables.
+// Trace shows how the flow tables would process a frame. The frame is only described, not sent.
 type Trace struct {
 	Flow  string      `json:"flow"` // the frame as the daemon understood it
 	Steps []TraceStep `json:"steps"`
@@ -15,13 +15,13 @@ type Trace struct {
 	// the datapath actions of this entry.
 	Megaflow string `json:"megaflow"`
 	Actions  string `json:"actions"`
-	// Drop is the drop reason if the frame is not sent. With some reasons, such as a loop, the frame
-	// is still sent to some of its outputs.
+	// Drop is the drop reason. Some reasons, such as a loop, drop the frame only at a part of its
+	// outputs.
 	Drop string `json:"drop,omitempty"`
-	// Then has the further look-ups of the frame: after connection tracking, or after a pop action
-	// that reveals headers.
+	// Then has the further look-ups of the frame: after connection tracking, or after an action that
+	// pops a header and so reveals the next one.
 	Then []Trace `json:"then,omitempty"`
-	// Tracked is true for a look-up after connection tracking.
+	// Tracked is true for a look-up that connection tracking has caused.
 	Tracked bool `json:"tracked,omitempty"`
 }
 
@@ -33,7 +33,7 @@ const (
 	StepNote   = "note"   // remark on the previous step, in TraceStep.Note
 )
 
-// TraceStep is one step of a Trace.
+// TraceStep is one step of a Trace, such as a look-up in a table or an action.
 type TraceStep struct {
 	Kind   string     `json:"kind"`
 	Bridge string     `json:"bridge,omitempty"` // bridge of the table, if it has a name
@@ -52,9 +52,8 @@ type TraceRule struct {
 	Actions  string `json:"actions"`
 }
 
-// Trace follows a hypothetical frame through the flow tables. flowText describes the frame.
-// ctNext is the ct_state that connection tracking returns, in match syntax; "" means a
-// new connection.
+// Trace shows how the flow tables would process the frame that flowText describes. ctNext is the
+// ct_state that connection tracking would set, in match syntax; "" means a new connection.
 func (c *Client) Trace(flowText, ctNext string) (Trace, error) {
 	var t Trace
 	q := url.Values{"flow": {flowText}}

@@ -61,7 +61,7 @@
 // of connections, bodies or expensive requests is in use).
 package api
 
-// DefaultSocket is the path of the daemon's socket unless configured otherwise.
+// DefaultSocket is the path of the daemon's unix socket, unless another path is configured.
 const DefaultSocket = "/run/weft/weft.sock"
 
 // Error is the body of every response that is not a success. Its text is one line.
@@ -81,25 +81,26 @@ type ShuttingDown struct {
 	EnginePID int `json:"engine_pid"` // 0 if no engine runs
 }
 
-// Show is the state of the daemon.
+// Show is the state of the daemon, its workers, ports and bridges.
 type Show struct {
 	Version string `json:"version"` // version of the control process
-	// commit of control's build; "unknown" if the build has not recorded it
+	// commit from which the control process was built; "unknown" if the build has not recorded it
 	Commit    string `json:"commit"`
 	Name      string `json:"name,omitempty"` // weftd --name
 	PID       int    `json:"pid"`
 	EnginePID int    `json:"engine_pid"` // 0 if no engine runs
-	// EngineVersion and EngineCommit name the engine's build. Both are "" if no engine
-	// runs, or if an engine of an earlier version does not report them.
+	// EngineVersion and EngineCommit are the version and the commit of the engine, the process that
+	// forwards frames. Both are "" if no engine runs, or if an engine of an earlier version does not
+	// report them.
 	EngineVersion string `json:"engine_version"`
 	EngineCommit  string `json:"engine_commit"`
 	StateDir      string `json:"state_dir"`
-	// User is the user of control. Capabilities are its effective capabilities, as
-	// capabilities(7) names them.
+	// User is the user as which the control process runs. Capabilities are the effective Linux
+	// capabilities of this process, with the names of capabilities(7).
 	User         string   `json:"user"`
 	Capabilities []string `json:"capabilities"`
-	// MissingCapabilities are capabilities that control lacks, so that it refuses some ports or starts
-	// engines more slowly.
+	// MissingCapabilities are Linux capabilities that the control process lacks. Without them it
+	// refuses some kinds of ports, or needs longer to start an engine.
 	MissingCapabilities []MissingCapability `json:"missing_capabilities,omitempty"`
 	UptimeS             float64             `json:"uptime_s"`
 	Restarts            uint64              `json:"engine_restarts"` // number of engine restarts since control started
@@ -112,14 +113,14 @@ type Show struct {
 	Central             *Central            `json:"central,omitempty"` // absent: the switch does not follow weft-central
 }
 
-// MissingCapability is a capability that control lacks. The field For says what control refuses, or
-// what is slower, without it.
+// MissingCapability is a Linux capability that the control process lacks. The field For says what the
+// process refuses, or does more slowly, without it.
 type MissingCapability struct {
 	Name string   `json:"name"`
 	For  []string `json:"for"`
 }
 
-// Bridge is a bridge that has a name: the first one, if weftd has --name, or another.
+// Bridge is a bridge with a name. The first bridge has one only if weftd runs with --name.
 type Bridge struct {
 	Name           string `json:"name"`
 	First          bool   `json:"first,omitempty"`           // the bridge of weftd --name
@@ -128,7 +129,7 @@ type Bridge struct {
 	FailMode       string `json:"fail_mode"`                 // secure or standalone
 	// Controllers are the addresses of the controllers to which the bridge connects.
 	Controllers []string `json:"controllers,omitempty"`
-	// Configured says that the controllers and the fail mode come from weftd's configuration.
+	// Configured is true if weftd's configuration sets the controllers and the fail mode.
 	Configured bool `json:"configured,omitempty"`
 	Ports      int  `json:"ports"`
 	Flows      int  `json:"flows"`
@@ -148,8 +149,8 @@ type AddBridge struct {
 	Controllers []string `json:"controllers,omitempty"` // tcp:HOST:PORT and ssl:HOST:PORT
 	// MayExist accepts an existing bridge of this name, whatever its settings.
 	MayExist bool `json:"may_exist,omitempty"`
-	// Bare leaves out the flow actions=normal that a standalone bridge without controllers gets,
-	// because the client adds all flows itself.
+	// Bare is true if the client adds all flows itself. Otherwise a standalone bridge without
+	// controllers begins with the flow actions=normal.
 	Bare bool `json:"bare,omitempty"`
 }
 
@@ -160,36 +161,37 @@ type ModBridge struct {
 	Bare        bool      `json:"bare,omitempty"`        // as of AddBridge
 }
 
-// Central is the state of a switch that gets its networks from weft-central.
+// Central is the state of the connection to weft-central, from which the switch gets its networks.
 type Central struct {
 	Address   string `json:"address"` // of the present or last session
 	Connected bool   `json:"connected"`
 	Revision  int64  `json:"revision"` // newest revision of weft-central's declaration that the switch has applied
 	Nets      int    `json:"nets"`     // networks with a port of this switch
-	// number of other hosts' ports whose address this switch knows
+	// number of ports on other hosts whose addresses this switch knows
 	Addresses int    `json:"addresses"`
 	Asked     uint64 `json:"asked"`   // number of questions to weft-central: on which host is an address?
-	Refused   uint64 `json:"refused"` // number of questions that were refused because their port exceeded its limit
-	// number of requests to weft-central to send at once what it has queued for the switch
+	Refused   uint64 `json:"refused"` // number of questions that were refused because their port or the switch exceeded a limit
+	// number of Pulls: requests to weft-central to send at once what it has queued for the switch
 	Pulls         uint64 `json:"pulls"`
 	PullsAnswered uint64 `json:"pulls_answered"`
-	// number of questions that were refused because the switch exceeded its limit of Pulls;
-	// part of Refused
+	// number of look-ups that were refused because they did not fit into a Pull, or because the switch
+	// exceeded its rate of Pulls; Refused includes them
 	PullsRefused uint64 `json:"pulls_refused"`
-	// number of addresses of large networks that were asked for again after an interruption
+	// number of known addresses of large networks that the switch has asked for again after an
+	// interruption
 	Rechecks      uint64 `json:"rechecks"`
 	Stale         uint64 `json:"stale"`             // number of these addresses that had gone meanwhile
 	ReceivedBytes uint64 `json:"received_bytes"`    // of messages
 	Trouble       string `json:"trouble,omitempty"` // error of the session or the last change, one line
 }
 
-// Worker has one worker's core and counters.
+// Worker has the CPU core and the counters of one worker thread.
 type Worker struct {
 	Core       int    `json:"core"`
 	Passes     uint64 `json:"passes"` // number of passes that found a frame
 	IdlePasses uint64 `json:"idle_passes"`
-	// histogram of the gaps between passes of the worker's loop: entry i counts gaps
-	// under (3+i%2)<<(i/2)>>2 ns
+	// histogram of the time between the beginnings of two turns of the worker's polling loop. Entry i
+	// counts times under (3+i%2)<<(i/2)>>2 ns.
 	PassGaps      []uint64          `json:"pass_gaps,omitempty"`
 	Sleeps        uint64            `json:"sleeps"`
 	BusyNS        uint64            `json:"busy_ns"` // time in passes that found frames
@@ -206,8 +208,8 @@ type Worker struct {
 	CommandsRefused uint64 `json:"commands_refused"` // number of invalid Commands
 	InstallsRefused uint64 `json:"installs_refused"` // number of megaflows refused because the cache had no room
 	Batches         uint64 `json:"batches"`          // number of batches of received frames
-	// ParkedQueues is the number of receive queues that have been empty for a while and do not
-	// take the worker's time now
+	// ParkedQueues is the number of receive queues that the worker does not poll now, because they have
+	// been empty for a while. The next frame of such a queue notifies the worker.
 	ParkedQueues uint64 `json:"parked_queues"`
 	// OffloadedFrames is the part of Frames that the kernel forwarded (offload=on)
 	OffloadedFrames uint64 `json:"offloaded_frames"`
@@ -215,9 +217,9 @@ type Worker struct {
 
 // Port is a port with its state.
 type Port struct {
-	// port number in the data path; it does not change
+	// port number in the data path, unique in the switch; it does not change
 	Number uint32 `json:"number"`
-	// number that flows of the port's bridge use, if it differs from Number
+	// number of the port in flows of its bridge, if it differs from Number
 	OpenFlow uint32            `json:"openflow,omitempty"`
 	Name     string            `json:"name"`
 	Type     string            `json:"type"`
@@ -227,8 +229,8 @@ type Port struct {
 	// State is up, down, waiting or failed. Detail is the reason for the state.
 	State  string `json:"state"`
 	Detail string `json:"detail,omitempty"`
-	// Mode is the mode of an af_xdp port: zerocopy, copy or generic. The mode of a tap is
-	// read if the kernel does not count its frames. Reason says why the port uses this mode.
+	// Mode is the mode of an af_xdp port: zerocopy, copy or generic. For a tap it is "read" if the
+	// worker can find frames only by a read system call. Reason says why the port has this mode.
 	Mode   string `json:"mode,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Remotes has the states of a tunnel port's remote endpoints, at most 256. Endpoints
@@ -240,12 +242,12 @@ type Port struct {
 	Link *Link `json:"link,omitempty"`
 	// Bond is the state of a port of type=bond.
 	Bond *Bond `json:"bond,omitempty"`
-	// Warnings name settings that will lose frames, one line each.
+	// Warnings has one line for each setting that can cause the loss of frames.
 	Warnings []string  `json:"warnings,omitempty"`
 	Stats    PortStats `json:"stats"`
 }
 
-// Link is what the kernel and the driver say about a network device.
+// Link is the state of a network device's link, as the kernel and the driver report it.
 type Link struct {
 	MAC    string `json:"mac"`
 	Mbps   uint32 `json:"mbps,omitempty"`   // speed in Mbit/s; absent: unknown
@@ -255,11 +257,11 @@ type Link struct {
 	Negotiated bool   `json:"negotiated,omitempty"` // speed and duplex are negotiated with the peer
 }
 
-// Remote is a remote of a tunnel port.
+// Remote is a remote endpoint of a tunnel port.
 type Remote struct {
 	Address string `json:"address"`
-	// State is up, waiting (for the neighbour's answer) or down. Reason is the reason for
-	// waiting or down.
+	// State is up, down or waiting (for the answer to an ARP or neighbour request). Reason explains the
+	// states waiting and down.
 	State  string `json:"state"`
 	Reason string `json:"reason,omitempty"`
 	Device string `json:"device,omitempty"` // device of the path
@@ -296,9 +298,9 @@ type LACPMember struct {
 	Partner  LACPEnd `json:"partner"`  // the other end, as its last LACPDU describes it; zeros: unknown
 	Sent     uint64  `json:"sent"`     // LACPDUs
 	Received uint64  `json:"received"`
-	// Bad counts received frames of slow protocols that are no LACPDU. Markers counts requests of the
-	// marker protocol. Excess counts received LACPDUs beyond 5 in a second. Deferred counts how often
-	// a LACPDU was sent late, because 3 had been sent in the same second.
+	// Bad counts received frames of slow protocols (IEEE 802.3 annex 57A) that are not LACPDUs. Markers
+	// counts requests of the marker protocol. Excess counts received LACPDUs above 5 a second. Deferred
+	// counts the LACPDUs that were sent late, because 3 had been sent within the same second.
 	Bad      uint64 `json:"bad"`
 	Markers  uint64 `json:"markers"`
 	Excess   uint64 `json:"excess"`
@@ -310,7 +312,7 @@ type LACPMember struct {
 	Carrier   uint64 `json:"carrier"`
 }
 
-// LACPEnd is what an LACPDU says about one end of a link.
+// LACPEnd describes one end of a link, as in an LACPDU.
 type LACPEnd struct {
 	System         string `json:"system"` // MAC address
 	SystemPriority uint16 `json:"system_priority"`
@@ -326,8 +328,9 @@ type LACPEnd struct {
 type BondMember struct {
 	Name    string `json:"name"`
 	Enabled bool   `json:"enabled"`
-	// MayEnable is true if the link is up and no command has disabled the member. While Enabled
-	// differs from it, DelayMS is the time until the member changes.
+	// MayEnable is true if the link is up and no command has disabled the member. The field Enabled
+	// follows it after the delay updelay or downdelay. DelayMS is the rest of this delay in
+	// milliseconds.
 	MayEnable bool  `json:"may_enable"`
 	DelayMS   int64 `json:"delay_ms,omitempty"`
 	Hashes    int   `json:"hashes"` // number of hash values, of 256, whose frames the member sends
@@ -353,27 +356,28 @@ type BFD struct {
 	Received uint64 `json:"received"`
 	Sent     uint64 `json:"sent"`
 	Refused  uint64 `json:"refused"`
-	// RefusedReasons divides Refused by reason, without zeros: wrong-discriminator, distant (from
-	// beyond a router, with bfd_one_hop=on), unauthentic, and doubtful (not repeated while somebody
-	// guessed discriminators).
+	// RefusedReasons has the parts of Refused by reason, without zeros: wrong-discriminator, distant
+	// (the packet has come through a router, despite bfd_one_hop=on), unauthentic, and doubtful
+	// (somebody is guessing discriminators, and the packet was not repeated).
 	RefusedReasons map[string]uint64 `json:"refused_reasons,omitempty"`
 }
 
-// PortStats has a port's counters, summed over all workers. They begin when the port is added, or with
-// a new state directory of the daemon.
+// PortStats has a port's counters, summed over all workers. They start at 0 when the port is added, or
+// when the daemon gets a new state directory.
 type PortStats struct {
 	RxPackets uint64 `json:"rx_packets"`
 	RxBytes   uint64 `json:"rx_bytes"`
 	TxPackets uint64 `json:"tx_packets"`
 	TxBytes   uint64 `json:"tx_bytes"`
-	// RxDrops has the received frames that reached no output, by reason, without zeros.
+	// RxDrops has the numbers of received frames that were sent to no port, by reason, without zeros.
 	RxDrops map[string]uint64 `json:"rx_drops"`
-	// TxDrops is the number of frames that the port should have sent and could not.
-	// TxDropReasons has them by reason, without zeros.
+	// TxDrops is the number of frames that should have been sent to the port but were dropped.
+	// TxDropReasons divides this number by reason, without zeros.
 	TxDrops       uint64            `json:"tx_drops"`
 	TxDropReasons map[string]uint64 `json:"tx_drop_reasons"`
-	// WorkerNS is the time in nanoseconds that all workers have spent on frames received on this port,
-	// since the present engine got the port's device. Frames from a tunnel count for their uplink.
+	// WorkerNS is the time in nanoseconds that all workers have spent on frames received on this port.
+	// It counts from the time at which the running engine got the port's device. The time for a frame
+	// from a tunnel counts for the port that received the outer packet.
 	WorkerNS uint64 `json:"worker_ns"`
 }
 
@@ -425,9 +429,9 @@ type DiffFlows struct {
 	Second *string `json:"second"`
 }
 
-// FlowsDiffer has a line for each flow that is on only one side, and two for a flow that differs. "-"
-// marks a flow of the first file, or of the tables if there is only one file. "+" marks a flow of the
-// other side.
+// FlowsDiffer has the lines of a comparison. A line that begins with "-" is a flow of the first file,
+// or of the flow tables if there is only one file. A line with "+" is a flow of the other side. A flow
+// that is the same on both sides has no line.
 type FlowsDiffer struct {
 	Lines []string `json:"lines"`
 }
@@ -458,8 +462,8 @@ type Megaflow struct {
 	Packets uint64   `json:"packets"`
 	Bytes   uint64   `json:"bytes"`
 	UsedS   *float64 `json:"used_s"` // time in seconds since the last hit of this entry; null: never hit
-	// InKernel is true if the kernel forwards its frames. Worker says why the workers do, although a
-	// port with offload=on receives the frames.
+	// InKernel is true if the kernel forwards the megaflow's frames. If the workers forward them
+	// although the input port has offload=on, Worker says why.
 	InKernel bool   `json:"in_kernel,omitempty"`
 	Worker   string `json:"worker,omitempty"`
 }

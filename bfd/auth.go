@@ -8,9 +8,9 @@ import (
 	"encoding/binary"
 )
 
-// Auth is the authentication of a session's packets (RFC 5880 section 6.7). Its zero value means none.
-// Both ends must have the same. Passwords and MD5 are left out: a password is visible to everybody on
-// the path, and MD5 is broken.
+// Auth is the authentication of a session's packets (RFC 5880 section 6.7). The zero value means none.
+// Both systems of a session must use the same type and key. Simple passwords are not supported, because
+// everybody on the path can read them. Keyed MD5 is not supported, because MD5 is broken.
 type Auth struct {
 	Type  AuthType
 	KeyID uint8
@@ -54,7 +54,8 @@ func (s *Session) Encode(b *[MaxLength]byte, p Packet) int {
 	return MaxLength
 }
 
-// sum returns the SHA-1 digest of packet b, computed with the key in the digest's place.
+// sum returns the SHA-1 digest for the packet b. It is computed over the packet with the key in the
+// field for the digest (RFC 5880 section 6.7.4).
 func (a *Auth) sum(b *[MaxLength]byte) [KeyLength]byte {
 	keyed := *b
 	copy(keyed[Length+8:], a.Key[:])
@@ -83,9 +84,9 @@ func (s *Session) Authentic(b []byte, now uint64) bool {
 	return true
 }
 
-// follows reports whether a packet with this sequence number is acceptable at time now, in ns. After a
-// silence of twice the detection time every number is, because the remote may have restarted (RFC 5880
-// section 6.8.1).
+// follows reports whether the session accepts a packet with this sequence number at the time now, in
+// ns. If the remote was silent for twice the detection time, every number is accepted, because the
+// remote may have restarted (RFC 5880 section 6.8.1).
 func (s *Session) follows(sequence uint32, now uint64) bool {
 	if s.sequenceNS == 0 || now-s.sequenceNS >= 2*s.DetectionNS() {
 		return true

@@ -25,7 +25,7 @@ func (s State) String() string {
 	return [...]string{"admin-down", "down", "init", "up"}[s&3]
 }
 
-// Diagnostic is the reason of a system's last change to Down (RFC 5880 section 4.1).
+// Diagnostic is the reason for the last change to the state Down (RFC 5880 section 4.1).
 type Diagnostic uint8
 
 // Diagnostics that a session sets. A remote may send others.
@@ -82,9 +82,9 @@ type Packet struct {
 	MinTx, MinRx uint32 // desired and required
 }
 
-// Parse decodes the payload of a UDP datagram. ok is false for a packet that RFC 5880 section 6.8.6
-// discards without looking at a session. Parse allocates no memory. It does not check the
-// authentication: see Session.Authentic.
+// Parse decodes a BFD control packet, the payload of a UDP datagram. ok is false if the packet must be
+// discarded whatever session it belongs to (RFC 5880 section 6.8.6). Parse does not check the
+// authentication; Session.Authentic does. It allocates no memory.
 func Parse(b []byte) (p Packet, ok bool) {
 	if len(b) < Length || b[0]>>5 != version || int(b[3]) < Length || int(b[3]) > len(b) {
 		return Packet{}, false

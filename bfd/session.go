@@ -12,8 +12,9 @@ const (
 	// packet could silence a session for an hour.
 	maxTheirs   = 10_000_000
 	maxUnproven = 30_000_000_000
-	// greetNS is the time in nanoseconds for which a packet of an unknown remote (see greet) keeps a
-	// session in Init. A remote that has no session yet sends once a second.
+	// greetNS is the time in nanoseconds for which a packet that does not have this session's
+	// discriminator keeps the session in the state Init. A remote that has no session yet sends such
+	// packets once a second.
 	greetNS = 3_000_000_000
 )
 
@@ -26,8 +27,8 @@ type Config struct {
 	Auth         Auth
 }
 
-// Session is one session. It has no pointers, so it may be in shared memory. Times are in
-// nanoseconds of the owner's clock. The zero value is unused; see Begin.
+// Session is one BFD session. It has no pointers, so it may be in shared memory. Times are in
+// nanoseconds of the caller's clock. Begin initializes a session; the zero value is not one.
 type Session struct {
 	TxNS     uint64 // time of the next periodic packet
 	ExpiryNS uint64 // time at which the remote counts as silent; 0: nothing expected
@@ -102,15 +103,15 @@ func (s *Session) DetectionNS() uint64 {
 	return uint64(s.theirMultiplier) * uint64(max(s.usedRx, s.theirMinTx)) * microsecond
 }
 
-// Receive handles a packet from the session's remote (RFC 5880 section 6.8.6). If accepted is false,
-// the packet belongs to another session and Receive has changed nothing. If answer is true, the owner
-// must send Answer at once.
+// Receive handles a packet that may belong to the session (RFC 5880 section 6.8.6). If accepted is
+// false, it does not, and Receive has changed nothing. If answer is true, the caller must send the
+// result of Answer at once.
 //
-// A packet with Yours 0 comes from a system that does not know this session. If its discriminator is
-// that of the known remote, Receive handles it like any other packet. Otherwise the packet is a
-// greeting: it is handled by greet until the session is Up, and refused afterwards. Without this rule,
-// anybody could end the session without knowing its discriminator. A remote that has restarted is
-// therefore noticed only by its silence.
+// A packet whose field Yours is 0 comes from a system that does not know this session's discriminator.
+// If its own discriminator is that of the known remote, Receive handles it like any other packet.
+// Otherwise anybody may have sent it. The method greet handles it as long as the session is not Up; an
+// Up session refuses it. Without this rule, anybody could end the session. So the session notices only
+// by silence that its remote has restarted.
 func (s *Session) Receive(p *Packet, now uint64) (accepted, answer bool) {
 	switch {
 	case p.Yours != 0 && p.Yours != s.Mine:
@@ -160,15 +161,15 @@ func (s *Session) Receive(p *Packet, now uint64) (accepted, answer bool) {
 	return true, p.Polls()
 }
 
-// greet handles a packet of an unknown remote, which anybody can forge, as often as they like. It
-// moves the session at most from Down to Init, and keeps the remote's discriminator and intervals. The
-// session goes on sending the periodic packets of Down. The answer has the discriminator of the
-// packet, and the session's own one, which nobody but the true remote receives. The true remote then
-// sends a packet with it. answer is true if the owner must send the answer.
+// greet handles a packet whose sender does not know the session's discriminator. Anybody can forge such
+// packets, as often as they like. The packet can move the session from Down to Init, but no further,
+// and it does not change the remote's discriminator and intervals. The periodic packets still say Down.
+// If answer is true, the caller must send an answer. It has the session's discriminator, and only the
+// true remote receives it. The true remote then sends a packet with this discriminator.
 //
-// A session that has failed keeps its diagnostic, and the remote's state and diagnostic, so that a
-// forged packet cannot hide the failure. After a failure, the remote can declare BFD as turned off
-// only with the session's discriminator.
+// If the session has failed before, its diagnostic and the remote's state and diagnostic stay. So a
+// forged packet cannot hide the failure. After a failure, the remote must know the session's
+// discriminator to say that BFD is turned off.
 func (s *Session) greet(p *Packet, now uint64) (answer bool) {
 	s.HeardNS = now
 	if s.Theirs == 0 && s.Diag == NoDiagnostic {
@@ -180,19 +181,21 @@ func (s *Session) greet(p *Packet, now uint64) (answer bool) {
 	s.ExpiryNS = max(s.ExpiryNS, now+greetNS)
 	if s.State == Down {
 		s.change(Init, s.Diag, now)
-		// The next periodic packet says Down. A remote that the answer has moved to Up would take it
-		// for the end of the session. So the session waits long enough for the remote's own packet.
+		// The next periodic packet says Down. If the answer has moved the remote to Up, this packet
+		// would end the remote's session. So it is delayed until the remote's next packet has probably
+		// come.
 		s.TxNS = now + 2*slowTx*microsecond
 	}
 	return true
 }
 
-// greeted reports whether packets of unknown remotes alone have moved the session to Init.
+// greeted reports whether the session is in Init only because of packets whose senders do not know its
+// discriminator.
 func (s *Session) greeted() bool { return s.State == Init && s.Theirs == 0 }
 
-// forgive clears the diagnostic of a session that is Down because its remote has turned BFD off. Such
-// a remote has not failed. With the diagnostic, the session would look failed after the next greeting,
-// which anybody can forge. Receive and Tick call forgive before they change TheirState.
+// forgive clears the diagnostic of a session that is Down because its remote has turned BFD off, which
+// is no failure. Otherwise the session would look failed after the next forged packet (see greet).
+// Receive and Tick call forgive before they change TheirState.
 func (s *Session) forgive() {
 	if s.State == Down && s.TheirState == AdminDown {
 		s.Diag = NoDiagnostic
@@ -206,8 +209,9 @@ func (s *Session) change(to State, diag Diagnostic, now uint64) {
 	s.polling = to == Up && s.MinTx < slowTx
 }
 
-// Tick ends the session if the remote was silent for the detection time. send is true if the owner
-// must send the result of Packet now. Tick has then scheduled the packet after it.
+// Tick changes the state to Down if the remote was silent for the detection time. send is true if the
+// periodic packet is due now: the caller must send the result of Packet. Tick then also sets the time
+// of the next one.
 func (s *Session) Tick(now uint64) (send bool) {
 	if s.ExpiryNS != 0 && now >= s.ExpiryNS {
 		s.forgive()
@@ -248,7 +252,7 @@ func (s *Session) interval() uint64 {
 	return uint64(max(s.desiredTx(s.usedTx), s.theirMinRx)) * microsecond
 }
 
-// desiredTx raises the send interval us, in microseconds, to at least slowTx while the session is not
+// desiredTx returns the send interval us, in microseconds, but at least slowTx while the session is not
 // Up (RFC 5880 section 6.8.3).
 func (s *Session) desiredTx(us uint32) uint32 {
 	if s.State != Up {
@@ -257,8 +261,8 @@ func (s *Session) desiredTx(us uint32) uint32 {
 	return us
 }
 
-// Packet returns the periodic packet. If only unknown remotes have moved the session to Init, the
-// packet says Down, so that the true remote answers it.
+// Packet returns the periodic packet. It says Down instead of Init if nobody who knows the session's
+// discriminator has sent a packet yet. The true remote answers such a packet.
 func (s *Session) Packet() Packet {
 	p := Packet{
 		Diag: s.Diag, State: s.State, Flags: flagCPI, Multiplier: s.Multiplier, Mine: s.Mine, Yours: s.Theirs,
@@ -273,7 +277,7 @@ func (s *Session) Packet() Packet {
 	return p
 }
 
-// Answer returns the packet that answers p. The owner has passed p to Receive before.
+// Answer returns the packet that answers p. The caller has passed p to Receive before.
 func (s *Session) Answer(p *Packet) Packet {
 	a := s.Packet()
 	a.State, a.Yours = s.State, p.Mine
@@ -283,8 +287,8 @@ func (s *Session) Answer(p *Packet) Packet {
 	return a
 }
 
-// Disable moves the session to AdminDown (RFC 5880 section 6.8.16). The owner then sends Packet once
-// more, which tells the remote, and forgets the session.
+// Disable moves the session to AdminDown (RFC 5880 section 6.8.16). The caller then sends the result of
+// Packet once more, so that the remote knows, and drops the session.
 func (s *Session) Disable(now uint64) { s.change(AdminDown, AdministrativelyDown, now) }
 
 // Polls reports whether the packet asks for an answer with the bit Final.

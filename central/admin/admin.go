@@ -28,7 +28,7 @@ const (
 	// listPage is the number of objects in one message. An object has at most 6 KiB,
 	// and gRPC's limit is 4 MiB.
 	listPage = 500
-	// saveChunk is the size in bytes of one message of a backup.
+	// saveChunk is the number of bytes of a backup in one gRPC message.
 	saveChunk = 256 << 10
 	// peerTimeout limits calls to other centrals, except Sync and Waiting.
 	peerTimeout = 2 * time.Second
@@ -37,7 +37,7 @@ const (
 	maxInvite     = 7 * 24 * time.Hour
 )
 
-// Config has what a Service uses.
+// Config has the parts of weft-central that a Service uses, such as the store and the CA.
 type Config struct {
 	Name  string // name of this central
 	Store *store.Store
@@ -50,7 +50,8 @@ type Config struct {
 	Dial func(address string) (grpc.ClientConnInterface, error)
 	// Save returns a reader of a backup of the store.
 	Save func(ctx context.Context) (io.ReadCloser, error)
-	// Synced, if not nil, is called with the time that a Sync waited for hosts.
+	// Synced, if not nil, is called after each Sync that has waited for hosts, with the time that it
+	// waited.
 	Synced func(time.Duration)
 	Log    *slog.Logger
 }
@@ -65,7 +66,7 @@ type Service struct {
 // New returns a Service for Register.
 func New(c Config) *Service { return &Service{Config: c} }
 
-// peers implements the service Peer. It is a type of its own, because Admin and Peer
+// peers implements the gRPC service Peer. It is a type of its own, because the services Admin and Peer
 // both have a method Sync.
 type peers struct {
 	wire.UnimplementedPeerServer
@@ -109,7 +110,8 @@ func failure(err error) error {
 	return status.Error(codes.Unavailable, err.Error())
 }
 
-// Apply implements wire.AdminServer.
+// Apply implements wire.AdminServer. It applies a request to change declared objects as a whole or not
+// at all.
 func (s *Service) Apply(ctx context.Context, r *wire.ChangeRequest) (*wire.ChangeReply, error) {
 	revision, err := s.Store.Apply(ctx, r)
 	if err != nil {
@@ -119,7 +121,7 @@ func (s *Service) Apply(ctx context.Context, r *wire.ChangeRequest) (*wire.Chang
 	return &wire.ChangeReply{Revision: revision}, nil
 }
 
-// List implements wire.AdminServer.
+// List implements wire.AdminServer. It sends the objects of the requested kinds, in pages of listPage.
 func (s *Service) List(r *wire.ListRequest, stream grpc.ServerStreamingServer[wire.ListReply]) error {
 	ctx := stream.Context()
 	all := !r.GetNets() && !r.GetPorts() && !r.GetHosts() && !r.GetBinds() && !r.GetStatus() && !r.GetGroups()
@@ -200,7 +202,7 @@ func reply(revision int64, page []store.Object, connected map[string]hostState) 
 	return r
 }
 
-// Save implements wire.AdminServer.
+// Save implements wire.AdminServer. It sends a backup of the store in chunks.
 func (s *Service) Save(_ *wire.SaveRequest, stream grpc.ServerStreamingServer[wire.SaveChunk]) error {
 	from, err := s.Config.Save(stream.Context())
 	if err != nil {

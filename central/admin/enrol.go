@@ -85,8 +85,8 @@ func (e *enrolment) Enrol(ctx context.Context, r *wire.EnrolRequest) (*wire.Enro
 	return reply, nil
 }
 
-// giveBack makes the token of a new central valid again, because the central could not be added. The
-// token is then valid for its whole lifetime again.
+// giveBack makes the token of a new central valid again, for its whole lifetime, because the central
+// could not be added to the cluster.
 func (s *Service) giveBack(ctx context.Context, id string, invitation *wire.InviteRequest) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveBackTimeout)
 	defer cancel()
@@ -95,11 +95,12 @@ func (s *Service) giveBack(ctx context.Context, id string, invitation *wire.Invi
 	}
 }
 
-// addTimeout limits how long a new central waits until the one that has joined before it
-// has a vote.
+// addTimeout limits how long a new central waits until the central that joined before it has a vote in
+// etcd.
 const addTimeout = time.Minute
 
-// giveBackTimeout limits the write of giveBack. The caller's context may have ended.
+// giveBackTimeout limits the write that makes a token valid again. The write does not use the caller's
+// context, which may have ended.
 const giveBackTimeout = 5 * time.Second
 
 // serialOf returns the serial number of a certificate in the form that Revoke accepts.

@@ -26,20 +26,20 @@ func (p *peers) Sync(ctx context.Context, r *wire.SyncRequest) (*wire.SyncReply,
 	return &wire.SyncReply{Revision: r.GetRevision(), Hosts: uint32(len(hosts))}, nil
 }
 
-// Sessions implements wire.PeerServer.
+// Sessions implements wire.PeerServer. It returns the hosts that are connected to this central.
 func (p *peers) Sessions(context.Context, *wire.SessionsRequest) (*wire.SessionsReply, error) {
 	return &wire.SessionsReply{Sessions: p.s.Hub.Sessions()}, nil
 }
 
-// Waiting implements wire.PeerServer. It sends the undeclared ports that this central's hosts have, and
-// then each change, until the call ends.
+// Waiting implements wire.PeerServer. It sends the ports that hosts of this central have and that are
+// not declared, and then each change of this list, until the call ends.
 func (p *peers) Waiting(_ *wire.WaitingRequest, stream grpc.ServerStreamingServer[wire.WaitingPorts]) error {
 	return failure(p.s.Hub.AnnounceWaiting(stream.Context(), stream.Send))
 }
 
 // ask calls the function local for this central, and the function remote for each of the other
-// centrals, all concurrently. It returns the results and the errors by name of the central, and the
-// list of centrals.
+// centrals, all at the same time. It returns the results and the errors by the central's name, and the
+// list of all centrals.
 func ask[T any](ctx context.Context, s *Service, local func() (T, error), remote func(wire.PeerClient) (T, error)) (map[string]T, map[string]error, []*wire.Central, error) {
 	centrals, err := s.Store.Centrals(ctx)
 	if err != nil {
@@ -86,7 +86,7 @@ func (s *Service) sessions(ctx context.Context) (map[string][]*wire.SessionInfo,
 		})
 }
 
-// hostState is what a connected host has reported.
+// hostState is what a connected host has reported: its applied revision and its error text.
 type hostState struct {
 	central string // name of the central to which the host is connected; "": none
 	applied int64  // revision
@@ -110,8 +110,9 @@ func (s *Service) connected(ctx context.Context) map[string]hostState {
 	return hosts
 }
 
-// Sync implements wire.AdminServer. If the request asks for it, Sync waits until the connected hosts of
-// all centrals have applied the revision.
+// Sync implements wire.AdminServer. The reply has the revision of the request, or the store's present
+// one if the request has none. If the request says so, Sync first waits until the hosts that are
+// connected to any central have applied this revision.
 func (s *Service) Sync(ctx context.Context, r *wire.SyncRequest) (*wire.SyncReply, error) {
 	revision := r.GetRevision()
 	if revision == 0 {
@@ -165,7 +166,8 @@ func (s *Service) missing(ctx context.Context) (names []string, err error) {
 	return names, nil
 }
 
-// Status implements wire.AdminServer. A central that does not answer is in the reply with its error.
+// Status implements wire.AdminServer. It asks all centrals. The reply has an error in place of the
+// state of a central that does not answer.
 func (s *Service) Status(ctx context.Context, _ *wire.StatusRequest) (*wire.StatusReply, error) {
 	sessions, failed, centrals, err := s.sessions(ctx)
 	if err != nil {

@@ -151,8 +151,8 @@ func (g *Gate) enter(ctx context.Context, method string) (admitted context.Conte
 	}, nil
 }
 
-// insideStream is a gRPC stream with the context of Gate.enter, which ends when the caller's certificate
-// is revoked.
+// insideStream is a gRPC stream whose context is the one from Gate.enter. This context ends when the
+// caller's certificate is revoked.
 type insideStream struct {
 	grpc.ServerStream
 	ctx context.Context

@@ -15,7 +15,8 @@ import (
 	"weft/central/wire"
 )
 
-// Revoke implements wire.AdminServer.
+// Revoke implements wire.AdminServer. It stores a revocation of certificates, or deletes it if the
+// request says undo.
 func (s *Service) Revoke(ctx context.Context, r *wire.RevokeRequest) (*wire.RevokeReply, error) {
 	now := time.Now()
 	revocation := &wire.Revocation{Serial: serialText(r.GetSerial()), RevokedS: now.Unix(), By: caller(ctx)}

@@ -10,11 +10,12 @@ import (
 	"weft/central/wire"
 )
 
-// followEvery is the interval at which a central looks for other centrals to which it has no call of
-// Waiting open. Such a call reports the undeclared ports that the other central's hosts have.
+// followEvery is the interval at which a central looks for other centrals that have started. It calls
+// Waiting of each, which reports the undeclared ports of that central's hosts.
 const followEvery = 3 * time.Second
 
-// FollowPeers keeps a call of Waiting open to each other central until ctx ends.
+// FollowPeers calls the gRPC method Waiting of each other central, again after an error, until ctx
+// ends.
 func (s *Service) FollowPeers(ctx context.Context) {
 	if s.Dial == nil {
 		return
@@ -51,8 +52,9 @@ func (s *Service) FollowPeers(ctx context.Context) {
 	}
 }
 
-// followWaiting calls Waiting of another central and passes the reported ports to the hub until the call
-// ends. It ignores errors: without the reports, ports are bound in a second transaction.
+// followWaiting calls Waiting of another central and passes the reported ports to the hub until the
+// call ends. It ignores errors. Without the reports, it only takes a second transaction to bind such a
+// port.
 func (s *Service) followWaiting(ctx context.Context, address string) {
 	conn, err := s.dial(address)
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	"weft/central/wire"
 )
 
-// Why implements wire.AdminServer: it explains whether a port is reachable. It reads
-// the port, its network, hosts and binding from etcd, so that it sees the newest
-// changes. The hub's memory knows which hosts need the port.
+// Why implements wire.AdminServer. It explains whether a port is reachable. It reads the port, its
+// network, hosts and binding from etcd, so that it sees the newest changes. It asks the hub which hosts
+// need the port's addresses.
 func (s *Service) Why(ctx context.Context, r *wire.WhyRequest) (*wire.WhyReply, error) {
 	id, err := s.Store.Find(ctx, store.KindPort, r.GetPort())
 	if err != nil {
@@ -114,12 +114,12 @@ func (w *investigation) explain() {
 	w.explainTrouble(need)
 }
 
-// troubledMost limits the hosts whose trouble (their reported error texts) a reply quotes.
+// troubledMost limits the hosts whose reported errors are in one reply.
 const troubledMost = 5
 
-// explainTrouble adds to the reply the trouble of the hosts that have ports in the network. names has
-// their names by id. The trouble of a host that is alone in the network does not matter, because the
-// host needs no tunnel.
+// explainTrouble adds to the reply the errors that hosts with ports in the network have reported. names
+// has the names of these hosts by id. If the network is on one host only, errors do not matter, because
+// the host needs no tunnel.
 func (w *investigation) explainTrouble(names map[string]string) {
 	if len(names) < 2 {
 		return

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package centraltest has helpers for tests of hubs and agents: a store in memory, a
-// recorder in place of a switch, and an oracle of the recorder's expected state.
+// Package centraltest has helpers for tests of hubs and agents: a store in memory, an agent.Switch that
+// only records the changes, and a second implementation that computes the state which a switch should
+// have.
 package centraltest
 
 import (
@@ -34,8 +35,9 @@ func NewMemory() *Memory {
 	return &Memory{objects: map[key]store.Object{}, sinks: map[store.Sink]struct{}{}}
 }
 
-// SetWaiting does the same as store.Store.SetWaiting: Put binds a new port if a host has it
-// already. The caller calls it before the first Put.
+// SetWaiting sets a function that returns the host which already has a new port; "": none. Put then
+// also stores the port's binding to this host, as store.Store does. SetWaiting is called before the
+// first Put.
 func (m *Memory) SetWaiting(waiting func(p *wire.Port) (host string)) { m.waiting = waiting }
 
 // Put stores objects in one revision and returns the revision. An object whose Message
@@ -46,8 +48,7 @@ func (m *Memory) Put(objects ...store.Object) int64 {
 	return m.put(append(objects, m.bindWaiting(objects)...))
 }
 
-// bindWaiting returns the bindings of new ports that hosts have already. The caller
-// holds mu.
+// bindWaiting returns bindings for those new ports that a host already has. The caller holds mu.
 func (m *Memory) bindWaiting(objects []store.Object) (binds []store.Object) {
 	if m.waiting == nil {
 		return nil
@@ -81,7 +82,7 @@ func (m *Memory) put(objects []store.Object) int64 {
 	return m.revision
 }
 
-// Follow implements hub.Store. Several calls may run at once.
+// Follow implements hub.Store. It passes all objects to the sink, and then each change until ctx ends.
 func (m *Memory) Follow(ctx context.Context, sink store.Sink) error {
 	m.mu.Lock()
 	sink.Reset(m.revision, m.list())
@@ -94,8 +95,8 @@ func (m *Memory) Follow(ctx context.Context, sink store.Sink) error {
 	return ctx.Err()
 }
 
-// Reset sends all objects to the sinks of Follow again, as the store does after a gap in its
-// watch.
+// Reset passes all objects to every sink again, as the store does if its watch of etcd has missed
+// changes.
 func (m *Memory) Reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -111,7 +112,7 @@ func (m *Memory) list() (list []store.Object) {
 	return list
 }
 
-// Bind implements hub.Store. All requests take effect in one revision.
+// Bind implements hub.Store. It applies all requests that it does not refuse at one revision.
 func (m *Memory) Bind(_ context.Context, requests []store.BindRequest) []store.BindResult {
 	m.mu.Lock()
 	defer m.mu.Unlock()

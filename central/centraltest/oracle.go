@@ -24,13 +24,13 @@ type Declaration struct {
 	Groups map[string]*wire.Group
 }
 
-// Bound is a binding of a port to a host, with the binding's generation.
+// Bound is the binding of a port to a host. Generation is the revision that wrote it.
 type Bound struct {
 	*wire.Bind
 	Generation int64
 }
 
-// DeclarationOf returns the objects of a store, sorted into a Declaration.
+// DeclarationOf returns the objects as a Declaration.
 func DeclarationOf(objects iter.Seq[store.Object]) *Declaration {
 	d := &Declaration{map[string]*wire.Net{}, map[string]*wire.Port{}, map[string]*wire.Host{}, map[string]Bound{}, map[string]*wire.Group{}}
 	for o := range objects {
@@ -50,7 +50,7 @@ func DeclarationOf(objects iter.Seq[store.Object]) *Declaration {
 	return d
 }
 
-// Expected is the state that a host's switch should have.
+// Expected is the state that the switch of one host should have.
 type Expected struct {
 	Nets      map[uint32]agent.Net // by VNI; Members is set only for networks that flood
 	Ports     map[string]agent.Port
@@ -63,9 +63,9 @@ type AddressKey struct {
 	MAC uint64
 }
 
-// Expect returns the state that a host's switch should have. local has the ports of the
-// switch. onDemand reports whether the hub sends the addresses of a network only on
-// demand. Expect shares no code with hubs and agents.
+// Expect computes the state that the switch of a host should have. local has the switch's ports.
+// onDemand returns true for a network in which hosts must ask for addresses. Expect shares no code with
+// hub and agent, so that tests compare two implementations.
 func (d *Declaration) Expect(host string, local []agent.LocalPort, onDemand func(net string) bool) *Expected {
 	e := &Expected{map[uint32]agent.Net{}, map[string]agent.Port{}, map[AddressKey]agent.Address{}}
 	names := map[string]string{} // port names by declared port id
@@ -170,8 +170,8 @@ func addresses(raw [][]byte) (list []netip.Addr) {
 	return list
 }
 
-// Difference describes one difference between the expected state and the state of a
-// recorder. It returns "" if there is none.
+// Difference describes one difference between the expected state and what the recorder has. It returns
+// "" if there is none.
 func (e *Expected) Difference(r *Recorder) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

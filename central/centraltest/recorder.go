@@ -10,7 +10,7 @@ import (
 	"weft/control/agent"
 )
 
-// Recorder is an agent.Switch that only stores the agent's changes.
+// Recorder is an agent.Switch without a data path: it only records the changes that the agent makes.
 type Recorder struct {
 	mu        sync.Mutex
 	local     []agent.LocalPort
@@ -136,7 +136,7 @@ func (r *Recorder) Here(vni uint32, mac uint64) bool {
 	return r.addresses[AddressKey{vni, mac}].Port != ""
 }
 
-// Unknown returns how often the agent has reported that no port has an address.
+// Unknown returns how often the agent has reported an address that no port has.
 func (r *Recorder) Unknown() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()

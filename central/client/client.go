@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package client sends requests to the weft-central servers (centrals) of a fleet, one after another,
-// until a central answers. Each change has a request id, so that a request that is sent twice takes
-// effect once.
+// Package client sends requests to the weft-central servers (centrals) of a fleet. It tries one after
+// another until a central answers. Each change has a request id, so that a request that is sent twice
+// takes effect once.
 package client
 
 import (
@@ -29,8 +29,8 @@ import (
 )
 
 const (
-	// connectTimeout limits a connection setup. The kernel accepts connections even
-	// for a suspended central.
+	// connectTimeout limits the setup of a connection. The kernel completes the TCP handshake even if
+	// the central's process is suspended.
 	connectTimeout = 3 * time.Second
 	// answerTimeout, plus perChange for each change of the request, limits the wait for
 	// an answer.
@@ -38,9 +38,9 @@ const (
 	perChange     = time.Millisecond
 	// Keep-alive probes detect a dead central during a long call.
 	aliveEvery, aliveWithin = 10 * time.Second, 5 * time.Second
-	// unreachableRounds is the number of attempts at each central before the client
-	// gives up because it reaches none, about 3 s. A central that has just been started needs a second or two
-	// before it listens.
+	// unreachableRounds is how often the client tries each central before it gives up because none is
+	// reachable, which takes about 3 s. A central that has just started needs a second or two before it
+	// listens.
 	unreachableRounds = 15
 	// roundPause is the pause after the client has tried every central once. Busy centrals
 	// may ask for a longer one, up to mostPause.
@@ -48,8 +48,8 @@ const (
 	mostPause  = 10 * time.Second
 	// maxMessage is the largest accepted message in bytes.
 	maxMessage = 64 << 20
-	// maxAttempts limits how often Change starts again because others have changed the
-	// declaration.
+	// maxAttempts is how often Change tries again because somebody else has changed the declaration
+	// (the networks, ports, groups and hosts).
 	maxAttempts = 30
 )
 
@@ -156,7 +156,7 @@ func (c *Client) eachConn(ctx context.Context, timeout time.Duration, f func(con
 	}
 }
 
-// sleep pauses for the time wait, and for up to a quarter of it more at random, so that clients that were
+// sleep pauses for the time wait, plus a random time of up to a quarter of it. So clients that were
 // refused at the same moment do not come back together. It returns false if ctx ends first.
 func sleep(ctx context.Context, wait time.Duration) bool {
 	select {
@@ -209,8 +209,8 @@ func PlainText(text string) string {
 }
 
 // Apply sends changes in one request, which takes effect as a whole or not at all. It returns the
-// revision of the declaration that has the changes. If expected is not 0, a central refuses the
-// request if the declaration has changed after the revision expected.
+// revision of the declaration after them. If "expected" is not 0, the central refuses the request if
+// the declaration has changed after this revision.
 func (c *Client) Apply(ctx context.Context, changes []*wire.Change, expected int64) (int64, error) {
 	request := &wire.ChangeRequest{Id: cryptorand.Text(), Changes: changes, Expected: expected}
 	timeout := answerTimeout + time.Duration(len(changes))*perChange
@@ -225,9 +225,9 @@ func (c *Client) Apply(ctx context.Context, changes []*wire.Change, expected int
 	return revision, err
 }
 
-// Change reads the declaration with readState, and applies the changes that plan computes from it. If
-// plan returns guarded and the declaration has changed meanwhile, Change starts again, at most
-// maxAttempts times.
+// Change reads the declaration with readState, computes changes with plan, and applies them. If plan
+// returns guarded, the changes are valid only for the declaration that was read. If somebody else has
+// changed it meanwhile, Change starts again, at most maxAttempts times.
 func (c *Client) Change(ctx context.Context, readState func() (*declare.Fleet, error), plan func(*declare.Fleet) (changes []*wire.Change, guarded bool, err error)) (int64, error) {
 	for attempt := 1; ; attempt++ {
 		f, err := readState()
@@ -279,8 +279,8 @@ func (c *Client) List(ctx context.Context, request *wire.ListRequest) (*declare.
 	return declare.NewFleet(parts), nil
 }
 
-// Sync returns the revision in the reply; 0 stands for the present one. If hosts is set, Sync first waits
-// until all connected hosts have applied the revision. Only ctx limits the time.
+// Sync waits until all connected hosts have applied a revision, if hosts is set. The reply has this
+// revision. 0 stands for the revision that the store has now. Only ctx limits the time.
 func (c *Client) Sync(ctx context.Context, revision int64, hosts bool) (reply *wire.SyncReply, err error) {
 	err = c.tryAll(ctx, forever, func(ctx context.Context, a wire.AdminClient) error {
 		reply, err = a.Sync(ctx, &wire.SyncRequest{Revision: revision, WaitHosts: hosts})

@@ -45,9 +45,9 @@ func (c *Client) Revocations(ctx context.Context) (list []*wire.Revocation, err 
 	return list, err
 }
 
-// Enrol exchanges a token, whose text it gets, for a certificate. It saves the certificate, its new
-// key and the CA's certificate in files, and returns the name in the certificate. A token works only
-// once, even if the answer is lost.
+// Enrol sends a token to a central and gets a certificate. It saves the certificate, its new key and
+// the CA's certificate in files, and returns the name in the certificate. A token works only once, even
+// if the answer is lost.
 func Enrol(ctx context.Context, addresses []string, text string, files pki.Files) (name string, err error) {
 	token, err := pki.ParseToken(text)
 	if err != nil {

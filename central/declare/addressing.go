@@ -12,16 +12,17 @@ import (
 	"weft/central/wire"
 )
 
-// Addressing has what the hosts of a network tell its guests by DHCP and router advertisements, in the
-// form of declaration files and output.
+// Addressing has the IP settings of a network in the form for TOML files and JSON output. Hosts pass
+// them on to their guests by DHCP and router advertisements.
 type Addressing struct {
-	// Subnets are the prefixes of the network, with zeros after the prefix.
+	// Subnets are the IP prefixes of the network. The bits after the prefix are zeros.
 	Subnets []netip.Prefix `toml:"subnets,omitempty" json:"subnets,omitempty"`
 	// Routers and DNS are default routers and name servers, the preferred one first.
 	Routers []netip.Addr `toml:"routers,omitempty" json:"routers,omitempty"`
 	DNS     []netip.Addr `toml:"dns,omitempty" json:"dns,omitempty"`
 	Domain  string       `toml:"domain,omitempty" json:"domain,omitempty"`
-	// Service has at most one IPv4 and one IPv6 address. Each host answers its own guests at them.
+	// Service has at most one IPv4 and one IPv6 address. Each host uses them as its own towards its
+	// guests, for example as the address of the DHCP server.
 	Service []netip.Addr `toml:"service,omitempty" json:"service,omitempty"`
 	DHCP    bool         `toml:"dhcp,omitempty" json:"dhcp,omitempty"`
 	Lease   uint32       `toml:"lease,omitempty" json:"lease,omitempty"` // seconds; 0: a day
@@ -66,8 +67,8 @@ func (a *Addressing) wire() *wire.Addressing {
 	return someAddressing(w)
 }
 
-// merge returns the settings as a message that keeps the unknown fields of oldSettings,
-// which a later version has written.
+// merge returns the settings as a message. It keeps those fields of oldSettings that a later version
+// has written and that this version does not know.
 func (a *Addressing) merge(oldSettings *wire.Addressing) *wire.Addressing {
 	w := a.wire()
 	unknown := oldSettings.ProtoReflect().GetUnknown()
@@ -81,8 +82,8 @@ func (a *Addressing) merge(oldSettings *wire.Addressing) *wire.Addressing {
 	return w
 }
 
-// someAddressing returns w, or nil if nothing is set in it. So a network whose settings were removed is
-// equal to one that never had any.
+// someAddressing returns w, or nil if no setting in w is set. So a network whose settings were removed
+// equals one that never had any.
 func someAddressing(w *wire.Addressing) *wire.Addressing {
 	if proto.Size(w) == 0 {
 		return nil
@@ -159,7 +160,8 @@ func joined[T interface{ String() string }](list []T) string {
 	return strings.Join(texts, ",")
 }
 
-// settings returns the keys of a network's words that change the addressing a.
+// settings returns the keys that a network's KEY=VALUE words may have for IP settings. Each has a
+// function that stores the value in a.
 func (a *Addressing) settings() []setting {
 	addresses := func(key string, dst *[]netip.Addr) setting {
 		return setting{key, func(v string) error {

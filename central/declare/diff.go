@@ -12,7 +12,8 @@ import (
 	"weft/central/wire"
 )
 
-// Diff has the changes that make a fleet equal to a declaration file.
+// Diff has the changes that turn the declaration of a fleet into that of a file, with their
+// descriptions.
 type Diff struct {
 	Changes []*wire.Change // changes for a change request
 	Entries []Entry        // the changes for people
@@ -107,8 +108,8 @@ func (f *Fleet) Diff(file *File, prune bool) (*Diff, error) {
 	return d, nil
 }
 
-// wirePort converts a port of a file to its form in messages. f has the networks, groups and
-// hosts as they are after the change.
+// wirePort converts a port of a file to a protobuf message. f has the networks, groups and hosts as
+// they are after the change.
 func (f *Fleet) wirePort(p *Port, id string) (*wire.Port, error) {
 	n, err := f.Nets.Find(p.Net)
 	if err != nil {
@@ -146,10 +147,9 @@ type merged[T Object] struct {
 	changes []change[T]
 }
 
-// merge computes the changes that make the objects of one kind equal to the file. stored has the present
-// objects.
-// fileEntries has the entries of the file. naming returns an entry's id and name. build
-// converts an entry to an object.
+// merge computes the changes that turn the stored objects of one kind into those of a file. fileEntries
+// has the entries of the file. naming returns the id and the name of an entry. build converts an entry
+// to an object. If prune is set, objects without an entry are deleted.
 func merge[T Object, E any](stored Kind[T], fileEntries []E, prune bool, naming func(*E) (id, name string), build func(*E, string) (T, error)) (*merged[T], error) {
 	m := &merged[T]{}
 	claimed := map[string]string{} // name of the entry for each id

@@ -115,8 +115,9 @@ func (p *Port) check() error {
 	return err
 }
 
-// File returns the declaration as a file with ids. In such a file, a changed name
-// renames the object. Another fleet to which the file is applied gets the same ids.
+// File returns the declaration as a file in which every object has its id. If such a file is edited and
+// applied, a changed name renames the object. If it is applied to another fleet, objects get the same
+// ids.
 func (f *Fleet) File() *File {
 	file := &File{}
 	for _, n := range f.Nets.All {

@@ -25,7 +25,7 @@ type Fleet struct {
 	Status   map[string]*wire.HostReport // status by host id
 }
 
-// Object is a declared network, group, host or port.
+// Object is a declared network, group, host or port, as a protobuf message.
 type Object interface {
 	proto.Message
 	GetId() string
@@ -75,8 +75,8 @@ func NewFleet(parts []*wire.ListReply) *Fleet {
 // mostNamed limits the number of names in an error.
 const mostNamed = 10
 
-// verbOf has the verb of weft for each kind of objects. The verb of groups is secgroup, because the verb
-// group is about OpenFlow's groups.
+// verbOf has the word of the command weft for each kind of object. The word for security groups is
+// secgroup, because the word group is for OpenFlow groups.
 var verbOf = map[string]string{"net": "net", "group": "secgroup", "host": "host", "port": "port"}
 
 // Find returns the object with this name. If there is none, it returns the object with
@@ -98,7 +98,7 @@ func (k *Kind[T]) Find(nameOrID string) (T, error) {
 	return o, errorf("%s: no such %s; expected one of %s", quoted(nameOrID), k.noun, strings.Join(names, ", "))
 }
 
-// Lookup finds an object as Find does, but reports with false that there is none.
+// Lookup finds an object as Find does. It returns false if there is none.
 func (k *Kind[T]) Lookup(nameOrID string) (T, bool) {
 	if o, ok := k.byName[nameOrID]; ok {
 		return o, true

@@ -11,22 +11,22 @@ import (
 	"weft/central/wire"
 )
 
-// Limits of groups, the same as in package store.
+// Limits of security groups, the same as in package store.
 const (
 	maxPortGroups = 8
 	maxGroupRules = 128
 	maxRulePorts  = 16
 )
 
-// Group is a group in files and output. Each rule is one text, see parseRule. Groups in rules are
-// names. In files and words they may also be ids.
+// Group is a security group in files and output. Each rule is one text, see parseRule. A rule names
+// other groups by name; in files and words also by id.
 type Group struct {
 	Name  string   `toml:"name" json:"name"`
 	ID    string   `toml:"id,omitempty" json:"id,omitempty"`
 	Rules []string `toml:"rules,omitempty" json:"rules"`
 }
 
-// ruleSeparator separates the rules of a group in one word.
+// ruleSeparator separates the rules in the value of the word rules=.
 const ruleSeparator = ";"
 
 func (g *Group) words() []word {
@@ -39,7 +39,7 @@ func (g *Group) words() []word {
 // Text returns the group as words KEY=VALUE.
 func (g *Group) Text() string { return text(g.words()) }
 
-// GroupOf converts a group of a message to a Group, with names in place of ids.
+// GroupOf converts a protobuf message to a Group, with names of groups in place of ids.
 func (f *Fleet) GroupOf(g *wire.Group) Group {
 	group := Group{Name: g.GetName(), ID: g.GetId(), Rules: []string{}}
 	for _, r := range g.GetRules() {
@@ -220,7 +220,7 @@ func (f *Fleet) SetGroup(g *wire.Group, created bool, words []string) error {
 	))
 }
 
-// groupIDs returns the sorted ids of groups that are named by name or id.
+// groupIDs converts names or ids of groups to sorted ids.
 func (f *Fleet) groupIDs(names []string) (ids []string, err error) {
 	if len(names) > maxPortGroups {
 		return nil, errorf("groups=: %d of them; expected at most %d", len(names), maxPortGroups)
@@ -239,7 +239,7 @@ func (f *Fleet) groupIDs(names []string) (ids []string, err error) {
 	return ids, nil
 }
 
-// groupNames returns the sorted names of groups.
+// groupNames converts ids of groups to sorted names.
 func (f *Fleet) groupNames(ids []string) (names []string) {
 	for _, id := range ids {
 		names = append(names, f.Groups.name(id))
@@ -257,8 +257,9 @@ func (g *Group) check() error {
 	return checkRuleCount(len(g.Rules))
 }
 
-// mergeGroups does what merge does, for groups. Rules may name other groups of the same file, so a first
-// merge gives all groups their ids, and a second one converts the rules.
+// mergeGroups computes the changes of groups, as merge does for other kinds. A rule may name another
+// group of the same file. So a first call of merge gives all groups their ids, and a second one
+// converts the rules.
 func (f *Fleet) mergeGroups(file *File, prune bool) (*merged[*wire.Group], error) {
 	naming := func(g *Group) (string, string) { return g.ID, g.Name }
 	named, err := merge(f.Groups, file.Groups, prune, naming,

@@ -90,7 +90,7 @@ func checkAddress(key string, a netip.Addr) error {
 	return nil
 }
 
-// word is a property as KEY=VALUE.
+// word is one property of an object, written as KEY=VALUE.
 type word struct{ key, value string }
 
 func (n *Net) words() []word {
@@ -152,18 +152,19 @@ func (p *Port) AddressText() string {
 	return strings.Join(texts, ",")
 }
 
-// NetOf converts a network to Net.
+// NetOf converts a protobuf message to a Net.
 func NetOf(n *wire.Net) Net {
 	return Net{Name: n.GetName(), ID: n.GetId(), VNI: n.GetVni(), MTU: n.GetMtu(), Flood: n.GetFlood(), Addressing: addressingOf(n.GetAddressing())}
 }
 
-// HostOf converts a host to Host.
+// HostOf converts a protobuf message to a Host.
 func HostOf(h *wire.Host) Host {
 	a, _ := netip.AddrFromSlice(h.GetEndpoint()) // an invalid address prints as "invalid IP"
 	return Host{Name: h.GetName(), ID: h.GetId(), Endpoint: a}
 }
 
-// PortOf converts a port of a message to a Port, with names in place of ids.
+// PortOf converts a protobuf message to a Port, with names of network, hosts and groups in place of
+// ids.
 func (f *Fleet) PortOf(p *wire.Port) Port {
 	checked := !p.GetUnchecked()
 	port := Port{Name: p.GetName(), ID: p.GetId(), Net: f.Nets.name(p.GetNet()), Host: f.Hosts.name(p.GetHost()),

@@ -19,8 +19,8 @@ const (
 	maxAddresses = 64
 )
 
-// setting is a KEY that the words KEY=VALUE for an object may have. The function set parses the value and
-// stores it in the object.
+// setting is a key that KEY=VALUE words may have. The function set parses the value and stores it in
+// the object.
 type setting struct {
 	key string
 	set func(value string) error

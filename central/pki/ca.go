@@ -32,8 +32,8 @@ const (
 	// backdate is the time between a certificate's creation and the earlier time from which it is
 	// valid, so that machines whose clocks are late accept it.
 	backdate = time.Hour
-	// CentralName is a DNS name in every certificate of the role central. The etcd servers of a fleet
-	// recognize each other by this name.
+	// CentralName is a DNS name in every certificate of the role central. The etcd members of a fleet
+	// accept connections only from certificates with this name.
 	CentralName = "central.weft"
 	// maxCSR is the largest size of a certificate signing request in bytes.
 	maxCSR = 16 << 10
@@ -154,9 +154,9 @@ func (ca *CA) Renew(csr []byte, old *x509.Certificate, life time.Duration) ([]by
 	return ca.sign(csr, name, role, since, life)
 }
 
-// RevokedBefore returns a time that separates old from new certificates: a certificate that has been
-// issued by now is valid from an earlier time on. signs is true if CA.Sign issues the fleet's
-// certificates, which it backdates.
+// RevokedBefore returns the time that a revocation at the time now stores. It refuses certificates
+// whose validity begins before this time. signs is true if CA.Sign issues the certificates: their
+// validity begins an hour (backdate) before they are issued.
 func RevokedBefore(now time.Time, signs bool) time.Time {
 	if signs {
 		now = now.Add(-backdate)

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// recheck is the shortest time between two checks whether the certificate files have changed.
-// Handshakes make these checks.
+// recheck is the shortest time between two checks whether the certificate files have changed. TLS
+// handshakes start these checks.
 const recheck = time.Second
 
 // Files has the paths of the PEM files of a certificate's holder. The file CA may have several
@@ -111,9 +111,9 @@ func (k *Keys) Certificate() *x509.Certificate {
 	return cert.Leaf
 }
 
-// Renewal returns the time at which the holder should renew the certificate: when a third of its
-// validity is left, but not earlier than a third of DefaultLife before its end. A renewed certificate
-// is valid for longer than DefaultLife, because Renew keeps the beginning.
+// Renewal returns the time at which the certificate should be renewed. A third of its validity is then
+// left, but at most a third of DefaultLife. The second limit is for renewed certificates, which Renew
+// makes valid from the beginning of the old one.
 func (k *Keys) Renewal() time.Time { return renewal(k.Certificate()) }
 
 func renewal(c *x509.Certificate) time.Time {

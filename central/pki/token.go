@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// tokenPrefix is the first part of every token and identifies the token's format.
+// tokenPrefix is the first part of every token. It identifies the version of the format.
 const tokenPrefix = "weft1"
 
 // Token lets a new host, central or person get one certificate. Its text is weft1.SECRET.DIGEST.
@@ -51,7 +51,7 @@ func (t Token) Text() string {
 // String returns a text without the secret, so that logs do not contain it.
 func (t Token) String() string { return tokenPrefix + "....." }
 
-// GoString hides the secret too.
+// GoString returns the same as String, so that the verb %#v does not print the secret.
 func (t Token) GoString() string { return t.String() }
 
 // ID returns a digest of the token's secret. The store uses it as the name of the invitation, so that

@@ -17,7 +17,7 @@ const (
 	maxPortGroups = 8
 	// maxGroupRules is the largest number of rules in one group.
 	maxGroupRules = 128
-	// maxRulePorts is the largest number of ranges of TCP or UDP ports in one rule.
+	// maxRulePorts is the largest number of port ranges (of TCP, UDP or SCTP ports) in one rule.
 	maxRulePorts = 16
 )
 

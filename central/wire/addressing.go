@@ -24,7 +24,7 @@ const (
 	// section 3.3).
 	MinLease = 60
 	MaxLease = 1<<32 - 1
-	// The modes of Addressing.advertise.
+	// Values of Addressing.advertise, the mode of router advertisements.
 	Stateful  = "dhcpv6-stateful"
 	Stateless = "dhcpv6-stateless"
 	SLAAC     = "slaac"
@@ -32,8 +32,8 @@ const (
 	DefaultLease = 86400
 )
 
-// Problem returns what is wrong with the settings, or "". Its text begins with the user's word for the
-// wrong setting, such as subnets.
+// Problem returns what is wrong with the settings, or "" if they are right. The text begins with the
+// key of the wrong setting, such as subnets.
 func (a *Addressing) Problem() string {
 	if a == nil {
 		return ""
@@ -100,7 +100,8 @@ func (a *Addressing) wrongSubnets() string {
 	return ""
 }
 
-// Prefix converts the message. The result is not valid if the message has a wrong length.
+// Prefix converts the message to a netip.Prefix. The result is not valid if the message's address has a
+// wrong length.
 func (p *Prefix) Prefix() netip.Prefix {
 	a, _ := netip.AddrFromSlice(p.GetAddress())
 	return netip.PrefixFrom(a, int(min(p.GetBits(), 255)))
@@ -119,7 +120,8 @@ func (p *Prefix) check() (netip.Prefix, string) {
 	return prefix, ""
 }
 
-// machine decodes the address of one machine from b, in network byte order, or returns a problem.
+// machine decodes an IP address from b, in network byte order. It returns a problem if the address
+// cannot belong to one machine.
 func machine(b []byte) (netip.Addr, string) {
 	addr, ok := netip.AddrFromSlice(b)
 	switch {

@@ -11,9 +11,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// BusyError returns the gRPC error of a central that has too many requests. A client may send
-// the request again after the time retryIn, or to another central. Clients that do not know
-// this detail repeat the request because of the code.
+// BusyError returns the gRPC error of a central that has too many requests. It tells the client to send
+// the request again after the time retryIn, or to another central. Clients that do not know this detail
+// repeat the request because of the error's code.
 func BusyError(text string, retryIn time.Duration) error {
 	s := status.New(codes.Unavailable, text)
 	if detailed, err := s.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(retryIn)}); err == nil {

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/grpc/backoff"
 )
 
-// Pauses between two attempts to connect. gRPC's default pauses grow to 2 minutes: for this time, a
-// central would not notice that another central, or its etcd, works again.
+// Pauses between two attempts to connect. gRPC's default pauses grow to 2 minutes. A central would need
+// so long to notice that another central, or etcd, works again.
 const (
 	firstPause = 20 * time.Millisecond
 	mostPause  = 500 * time.Millisecond
@@ -19,8 +19,8 @@ const (
 	connectTimeout = 5 * time.Second
 )
 
-// Reconnect returns the option of connections that centrals keep to each other and to etcd. Once the
-// network works again, a broken connection is open within connectTimeout plus mostPause.
+// Reconnect returns the gRPC option for connections between centrals and to etcd. When the network
+// works again, a broken connection is open again within connectTimeout plus mostPause.
 func Reconnect() grpc.DialOption {
 	return grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: connectTimeout,
 		Backoff: backoff.Config{BaseDelay: firstPause, Multiplier: 1.6, Jitter: 0.2, MaxDelay: mostPause}})

@@ -10,12 +10,11 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// This file computes digests of networks. The digest of a network is the XOR of the
-// digests of its settings, places and members. A change of one part can therefore be
-// applied without the other parts. A digest detects accidental differences only, not a
-// hostile peer.
+// This file computes digests of networks. A digest is the XOR of the digests of the network's settings,
+// of its ports (Place) and of its hosts' tunnel endpoints (members). So a change of one of them changes
+// the digest without the others. A digest detects accidental differences only, not a hostile peer.
 
-// Digest returns the digest of a place: a port's addresses, host, endpoint, generation and groups.
+// Digest returns the digest of a port's addresses, host, tunnel endpoint, generation and groups.
 func (p *Place) Digest() uint64 {
 	return PlaceDigest([]byte(p.GetPort()), p.GetMac(), []byte(p.GetHost()), p.GetEndpoint(), p.GetAddresses(), p.GetGeneration(), groupBytes(p.GetGroups()))
 }
@@ -27,8 +26,8 @@ func groupBytes(ids []string) (list [][]byte) {
 	return list
 }
 
-// PlaceDigest returns the Digest of a Place with these fields. Without groups, it is the digest
-// that versions of Weft before groups compute.
+// PlaceDigest returns what Place.Digest returns for a Place with these fields. Without groups, the
+// digest is the same as in versions of Weft that had no groups.
 func PlaceDigest(port, mac, host, endpoint []byte, addresses [][]byte, generation int64, groups [][]byte) uint64 {
 	var d xxhash.Digest
 	d.Reset()
@@ -66,7 +65,7 @@ func (v *NetView) Digest() uint64 {
 	return d.Sum64()
 }
 
-// MemberDigest returns the digest of one member: a host's tunnel endpoint.
+// MemberDigest returns the digest of the tunnel endpoint of a host that has ports in the network.
 func MemberDigest(endpoint []byte) uint64 {
 	d := xxhash.New()
 	sum(d, []byte("member"), endpoint)
@@ -92,7 +91,7 @@ func sumNumber(d *xxhash.Digest, n uint64) {
 	_, _ = d.Write(binary.LittleEndian.AppendUint64(b[:0], n))
 }
 
-// Equal reports whether two places have the same contents.
+// Equal reports whether two messages have the same contents.
 func (p *Place) Equal(o *Place) bool {
 	return p.GetPort() == o.GetPort() && p.GetNet() == o.GetNet() && p.GetHost() == o.GetHost() &&
 		p.GetGeneration() == o.GetGeneration() && slices.Equal(p.GetMac(), o.GetMac()) &&

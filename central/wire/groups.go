@@ -26,7 +26,7 @@ func HasPorts(protocol uint32) bool {
 // HasICMPType reports whether a GroupRule may name ICMP types of the protocol.
 func HasICMPType(protocol uint32) bool { return protocol == ProtocolICMP || protocol == ProtocolICMPv6 }
 
-// protocolNames has the IP protocols that rules may have as names. "any" stands for all protocols.
+// protocolNames has the names that rules may use for IP protocols. "any" stands for all protocols.
 var protocolNames = map[string]uint32{"any": 0, "icmp": ProtocolICMP, "tcp": ProtocolTCP, "udp": ProtocolUDP,
 	"icmp6": ProtocolICMPv6, "sctp": ProtocolSCTP}
 
@@ -49,7 +49,7 @@ func ParseProtocol(text string) (protocol uint32, ok bool) {
 	return uint32(n), err == nil && n > 0
 }
 
-// Text returns the rule in the words in which people declare it. groupName returns the name of the group
+// Text returns the rule in the form in which users write it. groupName returns the name of the group
 // with an id.
 func (r *GroupRule) Text(groupName func(id string) string) string {
 	words, end := []string{"in", ProtocolName(r.GetProtocol())}, "from"
