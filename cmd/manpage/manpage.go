@@ -30,7 +30,7 @@ type Page struct {
 	Chapters []Chapter      // after the verbs
 }
 
-// Chapter is a titled part of a page.
+// Chapter is a section of a page with a title of its own.
 type Chapter struct {
 	Title string // capital letters
 	Text  string
@@ -117,8 +117,8 @@ func verbsOf(cmd *cobra.Command) []*cobra.Command {
 	return verbs
 }
 
-// SameAs is the key of a cobra annotation: the verb does the same as the verb that the value names. The
-// page then has a line that says so, instead of the verb's help.
+// SameAs is the key of an annotation of a cobra command. Its value is the name of another command that
+// does the same. The manual page then has a line that says so, instead of the command's help.
 const SameAs = "same as"
 
 func writeVerb(out io.Writer, verb *cobra.Command) {

@@ -11,21 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A central cannot go on when the disk of its etcd is full. It starts itself again, and the new
-// start waits until the disk has room. Meanwhile it does not listen, so that hosts and people
-// go to other centrals. Changes that it has acknowledged are safe in etcd's log.
+// etcd stops when its disk is full, and so the central cannot go on. The central executes its program
+// again (execve), and the new process waits until the disk has room. Meanwhile it does not listen, so
+// that hosts and administrators connect to other centrals. Changes that it has acknowledged are safe in
+// etcd's log.
 
 const (
-	// diskFullVariable is set in the environment of a central that has started itself again.
+	// diskFullVariable is an environment variable that startAgain sets for the new program.
 	diskFullVariable = "WEFT_CENTRAL_DISK_FULL"
-	// roomToStart is the free space in bytes for which the new start waits. etcd reserves 64 MiB for
-	// its log; the rest is for its database.
+	// roomToStart is the free space in bytes for which the new program waits. etcd needs 64 MiB for its
+	// log. The rest is for its database.
 	roomToStart = 80 << 20
-	// roomEvery is the interval at which the new start looks for free space.
+	// roomEvery is the interval at which the new program looks for free space.
 	roomEvery = time.Second
 )
 
-// startAgain executes the same program again in this process (execve). It returns only if that
+// startAgain replaces the process by a new start of the same program (execve). It returns only if that
 // fails.
 func (c *central) startAgain() {
 	c.log.Error("the disk is full; this central starts again when it has room", "data", c.data)
@@ -33,8 +34,8 @@ func (c *central) startAgain() {
 	c.log.Error("it does not start again", "error", err)
 }
 
-// awaitRoom waits for room on the disk if startAgain has started this program. It returns false
-// if ctx ends.
+// awaitRoom waits until the disk has free space, if startAgain has started this program. It returns
+// false if ctx ends first.
 func (c *central) awaitRoom(ctx context.Context) bool {
 	if os.Getenv(diskFullVariable) == "" {
 		return true

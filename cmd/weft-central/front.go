@@ -22,22 +22,25 @@ import (
 )
 
 const (
-	// A stranger is a connection without a certificate, or one whose TLS handshake is not complete.
-	// maxStrangers limits all strangers. maxAddressStrangers limits the strangers of one IPv4 address
-	// or one IPv6 prefix of 64 bits. At maxAddressStrangers, a new stranger replaces the oldest one of
-	// its address. At maxStrangers, it replaces the oldest one of the address with the most strangers.
-	// A stranger younger than strangerGrace is replaced only at maxStrangers, and only if the new
-	// stranger's address has fewer. If none is replaced, the new connection is closed.
+	// A stranger is a connection without a verified client certificate, because it has none or because
+	// its TLS handshake is not complete. maxStrangers limits all of them, and maxAddressStrangers those
+	// of one IPv4 address or one IPv6 prefix of 64 bits.
+	//
+	// At maxAddressStrangers, a new stranger replaces the oldest one of its address. At maxStrangers,
+	// it replaces the oldest one of the address with the most. A stranger younger than strangerGrace is
+	// only replaced at maxStrangers, and only if the new one's address has fewer. If no stranger can be
+	// replaced, the new connection is closed.
 	maxStrangers        = 512
 	maxAddressStrangers = 64
 	strangerGrace       = time.Second
-	// The same limits at the address for other centrals, of which there are few.
+	// The same two limits at the address for other centrals, of which there are few.
 	maxMemberStrangers        = 128
 	maxMemberAddressStrangers = 32
-	// maxHostConnections limits the connections with the certificate of one host. At the limit
-	// the oldest is closed: the host has opened a new one because it lost the others.
+	// maxHostConnections limits the connections with the certificate of one host. At the limit, a new
+	// connection replaces the oldest one, because the host opens a new one only after it has lost the
+	// others.
 	maxHostConnections = 8
-	// reservedFiles is the number of descriptors that hosts and strangers leave to
+	// reservedFiles is the number of file descriptors that connections of hosts and strangers leave for
 	// administrators, other centrals and etcd.
 	reservedFiles = 512
 	// handshakeRate limits the TLS handshakes a second, and handshakeBurst the handshakes that may
@@ -45,21 +48,23 @@ const (
 	// handshake counts against these limits from the client's first byte on.
 	handshakeRate  = 300
 	handshakeBurst = 300
-	// handshakeTimeout limits the time of a handshake, with the waits for the client's first byte and for
-	// the rate.
+	// handshakeTimeout limits the time of a handshake. It includes the waits for the client's first
+	// byte and for the rate limit.
 	handshakeTimeout = 10 * time.Second
-	// maxStrangerMessage is the largest message in bytes, and maxStrangerStreams the number of
-	// simultaneous calls, of a connection without a certificate. Such a connection ends after
-	// strangerTimeout.
+	// Limits of a connection without a client certificate. maxStrangerMessage is its largest message in
+	// bytes. maxStrangerStreams is the number of its simultaneous calls. strangerTimeout is the time
+	// after which it is closed.
 	maxStrangerMessage = 64 << 10
 	maxStrangerStreams = 1
 	strangerTimeout    = time.Minute
 )
 
 // front accepts the connections to one address of a central and does their TLS handshakes. It passes
-// connections with a certificate to one gRPC server and the others to a second one, because gRPC's limits
-// of messages and calls hold for a whole server. At the address for other centrals it passes them to etcd,
-// whose own listener has no limit of connections: when no descriptor is left, it never accepts again.
+// connections with a client certificate to one gRPC server and the others to a second one, because
+// gRPC's limits of messages and calls are those of a whole server.
+//
+// At the address for other centrals, it passes the connections to etcd. etcd's own listener has no
+// limit of connections: once no file descriptor is left, it never accepts again.
 type front struct {
 	inner      net.Listener
 	config     *tls.Config
@@ -96,8 +101,8 @@ func limitsOfClients() frontLimits {
 // limitsOfMembers are the limits at the address for other centrals.
 var limitsOfMembers = frontLimits{maxMemberStrangers, maxMemberAddressStrangers, 0}
 
-// conn is a connection that the front has accepted. The front's lock guards its fields, except
-// for raw and the embedded connection.
+// conn is a connection that a front has accepted. The mutex of the front guards its fields, except for
+// raw and the embedded connection.
 type conn struct {
 	net.Conn // with TLS; nil before the handshake
 	raw      net.Conn
@@ -109,8 +114,8 @@ type conn struct {
 	since    time.Time
 }
 
-// entrance is the net.Listener of one of the two gRPC servers. It passes on connections after their
-// handshake.
+// entrance is the net.Listener of one of the two gRPC servers. Its Accept returns connections whose
+// handshake is complete.
 type entrance struct {
 	front *front
 	conns chan net.Conn
@@ -123,8 +128,8 @@ func newFront(inner net.Listener, config *tls.Config, limits frontLimits) *front
 	return f
 }
 
-// mostHosts returns the limit of connections with a host's certificate. It follows from the process's
-// limit of descriptors (RLIMIT_NOFILE).
+// mostHosts returns the limit of connections with a host's certificate. It is the process's limit of
+// file descriptors (RLIMIT_NOFILE), without those for other purposes.
 func mostHosts() int {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -144,7 +149,7 @@ func (e *entrance) Accept() (net.Conn, error) {
 	}
 }
 
-// Close implements net.Listener. It closes the front, and so the other entrance, too.
+// Close implements net.Listener. It closes the whole front, with the listeners of both gRPC servers.
 func (e *entrance) Close() error {
 	e.front.close()
 	return nil
@@ -202,8 +207,8 @@ func (f *front) run() error {
 	}
 }
 
-// addressOf returns the address under which a connection is counted. One host can have every
-// address of an IPv6 prefix of 64 bits.
+// addressOf returns the address under which a connection is counted. For IPv6, this is a prefix of 64
+// bits, because one machine can have all addresses of such a prefix.
 func addressOf(a net.Addr) string {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -263,8 +268,8 @@ func (f *front) handshake(c *conn) (*tls.Conn, error) {
 	return secure, secure.HandshakeContext(ctx)
 }
 
-// begunConn is a connection whose first byte has been read. Its Read returns this byte again, to package
-// tls.
+// begunConn is a connection from which the first byte has been read already. Its method Read returns
+// this byte again, so that package tls sees the whole handshake.
 type begunConn struct {
 	net.Conn
 	first [1]byte
@@ -280,8 +285,8 @@ func (c *begunConn) Read(b []byte) (int, error) {
 	return copy(b, c.first[:]), nil
 }
 
-// enter registers a connection without a certificate. It returns false if a limit is reached
-// and no other connection makes room.
+// enter registers a new connection, which has shown no certificate yet. It returns false if a limit is
+// reached and no other connection may be replaced.
 func (f *front) enter(c *conn) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -314,8 +319,8 @@ func (f *front) enter(c *conn) bool {
 	return true
 }
 
-// prove notes that a connection has a certificate. hostName is the name in a host's certificate,
-// or "". It returns false if hosts have too many connections.
+// prove records that a connection has a client certificate. hostName is the name in it if its role is
+// host, otherwise "". prove returns false if hosts have too many connections.
 func (f *front) prove(c *conn, hostName string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -342,7 +347,7 @@ func (f *front) prove(c *conn, hostName string) bool {
 	return true
 }
 
-// makeRoom closes the oldest connection that the function candidate selects. It returns false
+// makeRoom closes the oldest connection for which the function candidate returns true. It returns false
 // if there is none. The caller holds f.mu.
 func (f *front) makeRoom(candidate func(*conn) bool) bool {
 	var oldest *conn
@@ -371,7 +376,7 @@ func (f *front) forget(c *conn) {
 	}
 }
 
-// frontCounts are the counters of a front.
+// frontCounts has the counters of a front.
 type frontCounts struct{ strangers, refused, gaveWay, unproven float64 }
 
 func (f *front) counts() (n frontCounts) {
@@ -386,7 +391,7 @@ func (f *front) counts() (n frontCounts) {
 	return n
 }
 
-// proven are the credentials of gRPC for connections whose handshake the front has done.
+// proven implements gRPC's credentials for connections whose TLS handshake a front has done already.
 type proven struct{}
 
 // ServerHandshake implements credentials.TransportCredentials. It returns the result of the handshake
@@ -418,7 +423,8 @@ func (p proven) Clone() credentials.TransportCredentials { return p }
 // check a server's name.
 func (proven) OverrideServerName(string) error { return nil }
 
-// strangerOptions are the limits of the gRPC server for connections without a certificate.
+// strangerOptions returns the options of the gRPC server for connections without a certificate: their
+// limits.
 func strangerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.MaxRecvMsgSize(maxStrangerMessage), grpc.MaxConcurrentStreams(maxStrangerStreams),
 		grpc.ConnectionTimeout(handshakeTimeout), grpc.MaxHeaderListSize(16 << 10),

@@ -8,10 +8,10 @@ import (
 	"runtime/metrics"
 )
 
-// A central keeps every object of the fleet in memory and allocates little more than short messages. With
-// Go's default, the heap of a small fleet is small, too, so that it is collected often, and each
-// collection marks all objects again. A central therefore lets its heap grow by gcRoom before a
-// collection. The heap of a large fleet grows by its own size, as with Go's default.
+// A central keeps every object of the fleet in memory and allocates little besides short messages. With
+// Go's default, the heap of a small fleet may grow only a little before the next garbage collection. So
+// there would be many collections, each of which marks all objects again. A central therefore lets a
+// small heap grow by gcRoom before a collection. A large heap may double, as with Go's default.
 const (
 	gcRoom        = 128 << 20 // bytes
 	gcDefault     = 100       // percent, Go's default of GOGC

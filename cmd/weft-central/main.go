@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command weft-central keeps the declaration of a fleet of switches. It sends each host
-// the part of the declaration that concerns the host. One or three of these processes
-// form a cluster.
+// Command weft-central keeps the declared networks, ports, groups and hosts of a fleet of switches. It
+// sends each host what this host needs. One or three weft-central processes form a cluster.
 package main
 
 import (

@@ -9,11 +9,11 @@ import (
 	"weft/central/store"
 )
 
-// memberIOTimeout limits the time of each read and write on a connection of another central. It is that of
-// etcd (rafthttp.ConnReadTimeout), which sends something more often.
+// memberIOTimeout limits the time of each read and write on a connection of another central. It is
+// etcd's own limit (rafthttp.ConnReadTimeout). Members of etcd send something more often.
 const memberIOTimeout = 5 * time.Second
 
-// membersListener accepts connections of other centrals, whose reads and writes have a time limit.
+// membersListener accepts connections of other centrals. Reads and writes on them have a time limit.
 type membersListener struct{ net.Listener }
 
 // Accept implements net.Listener.
@@ -44,7 +44,7 @@ func (c memberConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// listenMembers starts to accept connections of other centrals at the address c.Peer.
+// listenMembers starts to accept connections of other centrals for etcd, at the address c.Peer.
 func (c *central) listenMembers(files store.TLSFiles) error {
 	config, err := files.Server()
 	if err != nil {

@@ -71,7 +71,7 @@ func newApplied() prometheus.Histogram {
 	})
 }
 
-// connections returns the sums of the counters of both fronts.
+// connections returns the sums of the counters of the two fronts: for clients and for other centrals.
 func (c *central) connections() frontCounts {
 	n := c.front.counts()
 	if c.members != nil {

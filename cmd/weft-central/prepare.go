@@ -18,8 +18,7 @@ import (
 	"weft/cmd/exit"
 )
 
-// joinTimeout is the time limit for the command join to get its certificate from a
-// running central.
+// joinTimeout limits the time in which the command join gets its certificate from a running central.
 const joinTimeout = 30 * time.Second
 
 func (s *settings) register(cmd *cobra.Command, data *string) {
@@ -37,7 +36,7 @@ func (s *settings) register(cmd *cobra.Command, data *string) {
 	f.Int64Var(&s.QuotaMiB, "quota-mib", 0, "limit of the embedded etcd's database in MiB (default: 2048)")
 }
 
-// complete fills in defaults and checks.
+// complete sets the defaults of missing settings, and returns an error if a setting is wrong.
 func (s *settings) complete() error {
 	if len(s.Etcd) > 0 {
 		s.Peer = ""

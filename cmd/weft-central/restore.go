@@ -16,8 +16,9 @@ import (
 	"weft/cmd/exit"
 )
 
-// restoreBump is added to the revision of a restored store. New bindings then get
-// larger generations than all generations that hosts saw after the backup.
+// restoreBump is added to the revision of a store that is restored from a backup. A new binding of a
+// port gets the store's revision as its generation. It must be larger than all generations that hosts
+// saw after the backup.
 const restoreBump = 1 << 32
 
 func restoreCommand() *cobra.Command {

@@ -56,7 +56,7 @@ const (
 	maxSocket = 107
 )
 
-// moveGrace is the central's value for hub.Hub.MoveGrace. Tests shorten it.
+// moveGrace is the value that the central sets for hub.Hub.MoveGrace. Tests make it shorter.
 var moveGrace = hub.DefaultMoveGrace
 
 func runCommand() *cobra.Command {
@@ -85,7 +85,7 @@ func runCommand() *cobra.Command {
 	return cmd
 }
 
-// central is the running daemon.
+// central is the running process weft-central.
 type central struct {
 	*settings
 	data  string
@@ -96,10 +96,11 @@ type central struct {
 	hub   *hub.Hub
 	gate  *admin.Gate
 	front *front
-	// members is the front for the embedded etcd of other centrals; nil: the site has its own etcd
+	// members is the front for the other centrals, which passes their connections to the embedded etcd;
+	// nil: the site has its own etcd
 	members *front
-	// applied is the histogram of the times that calls of Sync waited until all hosts had applied the
-	// revision
+	// applied is a histogram of times. Each is the time for which a call of Sync has waited until all
+	// hosts had applied a revision.
 	applied prometheus.Histogram
 
 	mu    sync.Mutex // guards conns
@@ -248,8 +249,8 @@ func (c *central) service(client *clientv3.Client) *admin.Service {
 	})
 }
 
-// servers makes the gRPC server for connections with a certificate, and the one for those
-// without. Both have all services, so that a stranger is told that it needs a certificate.
+// servers makes two gRPC servers: for connections with a certificate, and for those without one. Both
+// have all services. So a caller without a certificate gets the error that it needs one.
 func (c *central) servers(service *admin.Service) (known, strangers *grpc.Server) {
 	known = grpc.NewServer(append(append(c.gate.Authorize(), hub.ServerOptions()...),
 		grpc.Creds(proven{}),
@@ -271,9 +272,9 @@ func stopServer(server *grpc.Server) {
 	server.GracefulStop()
 }
 
-// dial returns the connection to the central with the given address. It opens the
-// connection at the first call and keeps it. Pings end a connection whose packets are lost, which
-// TCP would keep for many minutes.
+// dial returns the connection to the central with this address. It opens the connection at the first
+// call and keeps it. If packets are lost, gRPC's pings end the connection. TCP would keep it for many
+// minutes.
 func (c *central) dial(address string) (grpc.ClientConnInterface, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -289,9 +290,8 @@ func (c *central) dial(address string) (grpc.ClientConnInterface, error) {
 	return conn, nil
 }
 
-// chores does the regular work of a central until ctx ends: it gives new members of
-// etcd their votes, makes room in a full store, adapts the garbage collector to the heap, and
-// renews the certificate when it is due.
+// chores does a central's regular work until ctx ends. It gives new members of etcd their votes, makes
+// room in a full store, sets GOGC for the size of the heap, and renews the certificate when it is due.
 func (c *central) chores(ctx context.Context) {
 	tick := time.NewTicker(choresEvery)
 	defer tick.Stop()

@@ -142,8 +142,7 @@ func (s *settings) save(data string) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// fresh makes the directory of a central. It fails if the directory already has a
-// settings file.
+// fresh makes the directory of a new central. It fails if the directory already has a settings file.
 func fresh(data string) error {
 	if err := os.MkdirAll(data, 0o700); err != nil {
 		return err

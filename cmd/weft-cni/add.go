@@ -11,8 +11,8 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 )
 
-// add handles ADD: it connects a pod. If the plugin is killed, the runtime's DEL undoes the steps that
-// are done.
+// add handles the CNI operation ADD, which connects a pod. If the plugin is killed in between, the
+// runtime calls DEL, which undoes the steps so far.
 func add(args *skel.CmdArgs) (err error) {
 	c, err := parse(args.StdinData)
 	if err == nil {
@@ -26,8 +26,8 @@ func add(args *skel.CmdArgs) (err error) {
 		return err
 	}
 	defer p.close()
-	// This check comes first: if a second ADD failed later, undoing it would remove what the first ADD
-	// made.
+	// This check comes before the first change. Otherwise a second ADD for the same pod could fail
+	// later, and would then undo what the first ADD has made.
 	if err := p.absent(); err != nil {
 		return err
 	}
@@ -79,12 +79,13 @@ func (c *config) attach(args *skel.CmdArgs, p *pod, s *weftSwitch, mtu int) (err
 		return err
 	}
 	mac := inside.Attrs().HardwareAddr
-	// An addition that fails may still take effect, so it is undone too.
+	// A request to add the port may take effect although it fails. So the port is deleted in this case
+	// too.
 	undo = append(undo, func() error { return s.deletePort(a.port()) })
 	if err := s.addPort(a.port(), c.portOptions(a, mac, result.IPs)); err != nil {
 		return err
 	}
-	// The interface comes up last, so that the announcements of its addresses go through the port.
+	// The interface comes up last. The pod's announcements of its addresses then pass through the port.
 	if err := p.raise(inside, result); err != nil {
 		return err
 	}
@@ -95,8 +96,8 @@ func (c *config) attach(args *skel.CmdArgs, p *pod, s *weftSwitch, mtu int) (err
 	return nil
 }
 
-// describe adds the pod's interfaces to the IPAM plugin's result, and appends this to the results of
-// the earlier plugins in the network's list.
+// describe adds the pod's interfaces to the IPAM plugin's result. In front of this it puts the results
+// of the plugins that ran earlier for the same network.
 func (c *config) describe(result *current.Result, a attachment, args *skel.CmdArgs, host, inside net.HardwareAddr, mtu int) {
 	interfaces := []*current.Interface{
 		{Name: a.device(), Mac: host.String(), Mtu: mtu},

@@ -11,8 +11,8 @@ import (
 	"github.com/containernetworking/cni/pkg/skel"
 )
 
-// attachment is one interface of a container in a network. The names of its port and its
-// device follow from it alone, so that the plugin keeps no state of its own.
+// attachment identifies one interface of a container in a network. The names of its port and its veth
+// device depend only on these fields, so that the plugin needs no files of its own.
 type attachment struct {
 	network, container, ifname string
 }
@@ -21,7 +21,7 @@ func attachmentOf(c *config, args *skel.CmdArgs) attachment {
 	return attachment{c.Name, args.ContainerID, args.IfName}
 }
 
-// hash returns the first digits of a hash of the texts. No text has a zero byte.
+// hash returns the first digits of a hash of the texts. The texts have no zero bytes.
 func hash(digits int, texts ...string) string {
 	sum := sha256.New()
 	for _, text := range texts {
@@ -30,7 +30,8 @@ func hash(digits int, texts ...string) string {
 	return hex.EncodeToString(sum.Sum(nil))[:digits]
 }
 
-// portPrefix returns the beginning of the names of a network's ports. GC recognises the ports by it.
+// portPrefix returns the prefix of the names of a network's ports. The operation GC finds the ports by
+// it.
 func portPrefix(network string) string { return "cni-" + hash(12, network) + "-" }
 
 // port returns the name of the port.
@@ -38,18 +39,19 @@ func (a attachment) port() string {
 	return portPrefix(a.network) + hash(16, a.network, a.container, a.ifname)
 }
 
-// device returns the name of the host's end of the veth pair, of 15 characters, the most that
-// Linux allows.
+// device returns the name of the host's end of the veth pair. It has 15 characters, the largest number
+// that Linux allows.
 func (a attachment) device() string { return "cni" + hash(12, a.network, a.container, a.ifname) }
 
-// id returns the value of the port's option id=, which shows people the container. weftd allows at most
-// 255 characters, without blanks and commas.
+// id returns the value of the port's option id=, which tells users to which container the port belongs.
+// weftd allows at most 255 characters, without blanks and commas.
 func (a attachment) id() string {
 	id := a.network + "/" + a.container + "/" + url.PathEscape(a.ifname)
 	return id[:min(len(id), 255)]
 }
 
-// attachmentOfID is the inverse of the method id, for an id that was not cut at 255 characters.
+// attachmentOfID converts the result of the method id back to an attachment. The result is another
+// attachment if the id was cut at 255 characters.
 func attachmentOfID(id string) (a attachment, ok bool) {
 	words := strings.Split(id, "/")
 	if len(words) != 3 {
@@ -59,11 +61,11 @@ func attachmentOfID(id string) (a attachment, ok bool) {
 	return attachment{words[0], words[1], ifname}, err == nil
 }
 
-// aliasPrefix returns the beginning of the aliases of a network's devices. GC recognises the devices by
-// it.
+// aliasPrefix returns the prefix of the aliases of a network's veth devices. The operation GC finds the
+// devices by it.
 func aliasPrefix(network string) string { return "weft-cni " + network + " " }
 
-// alias returns the alias of the device (ip link). Linux allows 255 bytes.
+// alias returns the alias of the veth device, as "ip link" shows it. Linux allows at most 255 bytes.
 func (a attachment) alias() string {
 	alias := aliasPrefix(a.network) + a.container + " " + a.ifname
 	return alias[:min(len(alias), 255)]

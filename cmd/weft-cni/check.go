@@ -17,7 +17,8 @@ import (
 	"weft/api"
 )
 
-// check compares the pod with the result of ADD, which the runtime hands over as prevResult.
+// check handles the CNI operation CHECK. It compares the pod with the result of ADD, which the runtime
+// passes in prevResult.
 func check(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err == nil {
@@ -57,7 +58,7 @@ func check(args *skel.CmdArgs) error {
 	return s.comparePort(a, c.portOptions(a, inside.Attrs().HardwareAddr, own.IPs))
 }
 
-// ownPart returns the part of a result that is about the pod's interface, nil if there is none.
+// ownPart returns the part of a CNI result that is about the pod's interface, or nil if there is none.
 func ownPart(complete *current.Result, p *pod) *current.Result {
 	i := slices.IndexFunc(complete.Interfaces, func(x *current.Interface) bool { return x.Sandbox == p.path && x.Name == p.ifname })
 	if i < 0 {
@@ -77,8 +78,8 @@ func ownPart(complete *current.Result, p *pod) *current.Result {
 	return own
 }
 
-// carries reports whether ADD has set the route up through the interface of this address. This is so if
-// the route names no gateway, or one in the network of the address.
+// carries reports whether ADD has added the route for the interface with this address. This is so if
+// the route has no gateway, or one in the network of the address.
 func carries(ip *current.IPConfig, route *types.Route) bool {
 	if (ip.Address.IP.To4() == nil) != (route.Dst.IP.To4() == nil) {
 		return false
@@ -180,7 +181,7 @@ func (s *weftSwitch) comparePort(a attachment, options []string) error {
 	return nil
 }
 
-// status handles STATUS: it returns an error if an ADD would fail now.
+// status handles the CNI operation STATUS: it returns an error if an ADD would fail now.
 func status(args *skel.CmdArgs) error {
 	c, s, err := parseAndConnect(args)
 	if err != nil {

@@ -41,8 +41,8 @@ type config struct {
 	mac net.HardwareAddr // of the pod's interface; nil: the kernel chooses
 }
 
-// bandwidth is CNI's capability of this name: rates in bits a second and bursts in bits. Ingress is what
-// the pod receives. 0 means no limit.
+// bandwidth has the values of CNI's capability "bandwidth": rates in bits a second and bursts in bits.
+// Ingress is the traffic to the pod. 0 means no limit.
 type bandwidth struct {
 	IngressRate  uint64 `json:"ingressRate"`
 	IngressBurst uint64 `json:"ingressBurst"`
@@ -50,8 +50,8 @@ type bandwidth struct {
 	EgressBurst  uint64 `json:"egressBurst"`
 }
 
-// ownOptions has the port options that the plugin sets itself, each with the advice for a user who gives
-// it.
+// ownOptions has the port options that the plugin sets itself, so that the user may not set them. The
+// value is the hint in the error message.
 var ownOptions = map[string]string{
 	"type": "it is always device", "dev": "the plugin names the device", "id": "the plugin sets it", "bridge": `use the key "bridge"`,
 	"tag": `use the key "vlan"`, "offload": `use the key "offload"`, "mac": `use the key "bind"`, "addresses": `use the key "bind"`,
@@ -77,8 +77,8 @@ func parse(data []byte) (*config, error) {
 	return c, nil
 }
 
-// wrong returns what is wrong with the keys "mtu", "vlan" and "options", or with a MAC address, or "".
-// weftd checks other values, such as the further options.
+// wrong returns what is wrong with the keys "mtu", "vlan" and "options" or with a MAC address, or "" if
+// they are right. weftd checks the values of port options itself.
 func (c *config) wrong() string {
 	if c.MTU != 0 && (c.MTU < leastMTU || c.MTU > greatestMTU) {
 		return fmt.Sprintf("mtu %d: expected %d to %d", c.MTU, leastMTU, greatestMTU)
@@ -94,8 +94,8 @@ func (c *config) wrong() string {
 	return c.chooseMAC("")
 }
 
-// chooseMAC sets c.mac to the first address that is given: by the capability "mac", in fromArgs (from
-// CNI_ARGS), or by the key "args". The plugin "bridge" has the same order.
+// chooseMAC sets c.mac. It takes the first address that is given, in this order: the capability "mac",
+// fromArgs (from CNI_ARGS), the key "args". The CNI plugin "bridge" has the same order.
 func (c *config) chooseMAC(fromArgs string) (wrong string) {
 	for _, text := range []string{c.RuntimeConfig.MAC, fromArgs, c.Args.CNI.MAC} {
 		if text == "" {
@@ -151,7 +151,8 @@ func (c *config) portOptions(a attachment, mac net.HardwareAddr, ips []*current.
 	return words
 }
 
-// binding returns the value of the port's option addresses=: the pod's MAC and IP addresses.
+// binding returns the value of the port's option addresses=. It has the MAC and IP addresses from which
+// the pod may send.
 func binding(mac net.HardwareAddr, ips []*current.IPConfig) string {
 	words := []string{mac.String()}
 	for _, ip := range ips {
@@ -160,8 +161,8 @@ func binding(mac net.HardwareAddr, ips []*current.IPConfig) string {
 	return strings.Join(words, " ")
 }
 
-// limits returns the options for the pod's bandwidth. What the pod receives goes through a
-// queue of its port, and what it sends is policed. Policing counts in kilobits.
+// limits returns the port options for the pod's bandwidth. Traffic to the pod goes through a
+// rate-limited queue of its port. Traffic from the pod is policed, at a rate in kilobits a second.
 func (c *config) limits() map[string]string {
 	options := map[string]string{}
 	b := c.RuntimeConfig.Bandwidth

@@ -13,9 +13,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// del handles DEL: it disconnects a pod, as far as the pod is connected. The pod's namespace may be gone
-// already. If weftd does not answer, del removes the rest and fails with code 11. The runtime then
-// repeats the DEL, so that no port stays behind.
+// del handles the CNI operation DEL, which disconnects a pod. It does not fail if parts are gone
+// already, such as the pod's namespace. If weftd does not answer, del removes the rest and fails with
+// code 11. The runtime then repeats the DEL, so that the port is deleted later.
 func del(args *skel.CmdArgs) error {
 	c, s, err := parseAndConnect(args)
 	if err != nil {
@@ -24,12 +24,12 @@ func del(args *skel.CmdArgs) error {
 	a := attachmentOf(c, args)
 	port := s.deletePort(a.port())
 	link := removeLink(a)
-	// The addresses go last: another pod must not get them while this one can send.
+	// The addresses are freed last. Otherwise another pod could get them while this one can still send.
 	return joined(port, link, c.delegate(args, invoke.DelegateDel))
 }
 
-// collect handles GC: it removes the network's ports, devices and addresses whose attachments the runtime
-// no longer lists.
+// collect handles the CNI operation GC. It removes the ports, devices and addresses of the network's
+// attachments that the runtime no longer lists.
 func collect(args *skel.CmdArgs) error {
 	c, err := parse(args.StdinData)
 	if err != nil {
@@ -59,15 +59,15 @@ func hasKey(data []byte, key string) bool {
 	return json.Unmarshal(data, &keys) == nil && keys[key] != nil
 }
 
-// collection is the work of one GC.
+// collection is the state of one GC operation.
 type collection struct {
 	network string
 	valid   map[attachment]bool
 	stale   map[attachment]bool // attachments that had a port or a device
 }
 
-// isValid reports whether name belongs to a valid attachment. nameOf returns the name of an attachment's
-// port, or of its device.
+// isValid reports whether name is that of a valid attachment's port or device. nameOf returns the name
+// of an attachment's port, or that of its device.
 func (g *collection) isValid(name string, nameOf func(attachment) string) bool {
 	for a := range g.valid {
 		if nameOf(a) == name {
@@ -119,8 +119,8 @@ func (g *collection) devices() error {
 	return joined(errs...)
 }
 
-// release frees the addresses of an attachment. It calls DEL of the IPAM plugin with the attachment in
-// the environment, because the plugin "host-local" has no GC (containernetworking/plugins 1.10).
+// release frees the IP addresses of an attachment. It calls DEL of the IPAM plugin, with the attachment
+// in the environment. The plugin "host-local" has no GC (containernetworking/plugins 1.10).
 func (c *config) release(args *skel.CmdArgs, a attachment) error {
 	for name, value := range map[string]string{"CNI_CONTAINERID": a.container, "CNI_IFNAME": a.ifname, "CNI_NETNS": ""} {
 		if err := os.Setenv(name, value); err != nil {

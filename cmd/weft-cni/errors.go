@@ -27,7 +27,8 @@ func failure(code uint, format string, args ...any) *types.Error {
 
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// coded puts "subject" before the text of err. The result has the code of err, or else the given one.
+// coded puts "subject" before the text of err. If err has a CNI error code, the result has the same
+// code, otherwise the given one.
 func coded(code uint, subject string, err error) error {
 	var known *types.Error
 	if errors.As(err, &known) {

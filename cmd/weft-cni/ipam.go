@@ -10,7 +10,7 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 )
 
-// A network without the key "ipam" has no addresses: the pod gets an interface only.
+// A network without the key "ipam" has no IP addresses: the plugin gives the pod an interface only.
 
 // delegate runs the IPAM plugin, if the network has one. call is a function of package invoke for the
 // operation, such as DelegateDel.

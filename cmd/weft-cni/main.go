@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Weft-cni is a plugin of the Container Network Interface (CNI) 1.1. It connects a pod with a
-// bridge of weftd: a veth pair, of which the pod has one end and the other is a port of
-// type=device. A container runtime starts it for each operation, with the operation in
-// CNI_COMMAND and the network's configuration on standard input. docs/cni.md describes it.
+// Weft-cni is a plugin of the Container Network Interface (CNI) 1.1. It connects a pod to a bridge of
+// weftd with a veth pair: the pod has one end, and the other end is a port of type=device. A container
+// runtime starts it for each operation. The operation is in CNI_COMMAND, and the network's
+// configuration is on standard input. docs/cni.md describes the plugin.
 package main
 
 import (

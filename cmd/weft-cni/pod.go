@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pod is a network namespace, and the name of the interface in it.
+// pod is the network namespace of a pod, and the name of the interface that the plugin makes in it.
 type pod struct {
 	path, ifname string
 	ns           netns.NsHandle
@@ -93,8 +93,8 @@ func raiseHost(a attachment) (netlink.Link, error) {
 	return link, nil
 }
 
-// address gives the pod's interface, which is still down, its addresses. The kernel will announce them
-// when the interface comes up, because neighbours may remember an earlier pod with these addresses.
+// address adds IP addresses to the pod's interface, which is still down. The kernel announces them when
+// the interface comes up. Neighbours may remember an earlier pod with the same addresses.
 func (p *pod) address(link netlink.Link, ips []*current.IPConfig) error {
 	err := p.within(func() error {
 		if hasIPv6(ips) {
@@ -135,7 +135,7 @@ func (p *pod) raise(link netlink.Link, result *current.Result) error {
 		return failure(codeInterface, "interface %s of %s: %v", p.ifname, p.path, err)
 	}
 	for _, route := range result.Routes {
-		// The first one of two equal routes stays, as in other plugins.
+		// If two routes are equal, the first one stays, as in other plugins.
 		if err := p.netlink.RouteAdd(kernelRoute(link, route, result.IPs)); err != nil && !errors.Is(err, unix.EEXIST) {
 			return failure(codeInterface, "route to %s in %s: %v", &route.Dst, p.path, err)
 		}
@@ -143,8 +143,8 @@ func (p *pod) raise(link netlink.Link, result *current.Result) error {
 	return nil
 }
 
-// kernelRoute returns the route in the form for netlink. A route without a gateway goes through the
-// gateway of the first address of its family.
+// kernelRoute converts a CNI route to a netlink route. If the route has no gateway, it gets the first
+// gateway among the pod's addresses of the same IP version.
 func kernelRoute(link netlink.Link, route *types.Route, ips []*current.IPConfig) *netlink.Route {
 	r := &netlink.Route{LinkIndex: link.Attrs().Index, Dst: &route.Dst, Gw: gateway(route, ips),
 		MTU: route.MTU, AdvMSS: route.AdvMSS, Priority: route.Priority}

@@ -17,18 +17,19 @@ import (
 )
 
 const (
-	// patience is how long the plugin repeats a request while weftd is away. The runtime repeats an
-	// operation that fails with code 11.
+	// patience is how long the plugin repeats a request while weftd does not answer. It then fails with
+	// code 11, after which the runtime repeats the operation.
 	patience = 3 * time.Second
-	// busyPatience is how long the plugin repeats a request that weftd answers with "try again". On a busy
-	// host a hundred pods may start at once. To undo and repeat each ADD would be more work.
+	// busyPatience is how long the plugin repeats a request to which weftd answers that it is busy. On
+	// a large host a hundred pods may start at once. To undo and repeat each ADD would be more work.
 	busyPatience = time.Minute
 	pause        = 100 * time.Millisecond
-	// requestLimit bounds one request. Changes of many pods wait for each other in weftd.
+	// requestLimit limits the time of one request. In weftd, changes for different pods wait for each
+	// other.
 	requestLimit = time.Minute
 )
 
-// weftSwitch is weftd behind its API.
+// weftSwitch sends requests to weftd for one bridge.
 type weftSwitch struct {
 	api    *api.Client
 	bridge string // "": the first one
@@ -53,8 +54,8 @@ func (c *config) connect() (*weftSwitch, error) {
 	return &weftSwitch{api: client, bridge: c.Bridge}, nil
 }
 
-// repeat calls request until weftd serves it, but at most for patience, or busyPatience, after the first
-// failure. A repeated request is harmless if an earlier one has taken effect.
+// repeat calls request until weftd serves it. After the first failure it goes on for at most patience,
+// or busyPatience if weftd is busy. All requests of the plugin may be repeated without harm.
 func repeat(request func() error) error {
 	var failed time.Time
 	for {
@@ -78,7 +79,7 @@ func repeat(request func() error) error {
 	}
 }
 
-// addPort adds the port, and waits until it forwards.
+// addPort adds the port and waits until its state is up.
 func (s *weftSwitch) addPort(name string, options []string) error {
 	var port api.Port
 	err := repeat(func() (err error) {
@@ -121,8 +122,8 @@ func (s *weftSwitch) ports(prefix string) ([]api.Port, error) {
 	}), nil
 }
 
-// mtu returns the MTU that every tunnel of the bridge carries without fragments, at most 1500.
-// A tunnel whose path is not known yet does not count.
+// mtu returns the largest MTU, up to 1500, with which no tunnel of the bridge fragments packets. It
+// ignores tunnels whose path has no known MTU yet.
 func (s *weftSwitch) mtu() (int, error) {
 	const ethernet = 1500
 	var ports []api.Port

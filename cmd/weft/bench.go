@@ -6,8 +6,8 @@ import "github.com/spf13/cobra"
 
 const benchHelp = `Measures the throughput and latency of a path between two hosts or guests.`
 
-// benchVerb returns the verb bench. Its sub-verbs, server and client, measure the throughput and the latency
-// of the path between them.
+// benchVerb returns the command "weft bench". Its subcommands server and client measure the throughput
+// and the latency of the path between two machines.
 func (c *command) benchVerb() *cobra.Command {
 	verb := &cobra.Command{
 		Use: "bench", Short: "measure what a path carries", Long: benchHelp,

@@ -141,8 +141,8 @@ func (c *command) benchClientVerb() *cobra.Command {
 	return verb
 }
 
-// read sets the specification of the measurement from the options and the argument. It returns a usage error
-// if they contradict each other.
+// read sets the measurement's settings from the options and the argument. It returns a usage error if
+// they contradict each other.
 func (b *benchClient) read(cmd *cobra.Command, host string) error {
 	switch {
 	case b.udp && b.Link != "":

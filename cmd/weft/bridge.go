@@ -15,14 +15,14 @@ import (
 	"weft/cmd/exit"
 )
 
-// ofctlVerbs are the verbs for which ovs-ofctl and ovs-appctl expect a bridge's name as the first argument.
-// In weft the name is optional. Without it, the verb applies to the first bridge.
+// ofctlVerbs are the commands for which ovs-ofctl and ovs-appctl expect a bridge's name as the first
+// argument. In weft the name is optional. Without it, the command applies to the first bridge.
 var ofctlVerbs = strings.Fields("add-flow add-flows replace-flows mod-flows del-flows diff-flows dump-flows dump-aggregate " +
 	"add-group add-groups mod-group del-groups dump-groups dump-group-stats add-meter mod-meter del-meters dump-meters " +
 	"meter-stats queue-stats mod-table add-tlv-map del-tlv-map dump-tlv-map mod-port dump-tables packet-out monitor trace show dump-ports fdb-show fdb-flush")
 
-// fileVerbs are those of ofctlVerbs whose argument is a file's name, so that it may look like a bridge's
-// name.
+// fileVerbs are those of ofctlVerbs whose first argument is a file. A file's name may look like the
+// name of a bridge.
 var fileVerbs = strings.Fields("add-flows replace-flows diff-flows add-groups")
 
 var bareName = regexp.MustCompile(`^[A-Za-z][\w.-]*$`)
@@ -81,14 +81,14 @@ func (c *command) ofctlHabits(root *cobra.Command) {
 	}
 }
 
-// namesLocal reports whether the first argument is a port although it may also be a bridge's name. The LOCAL
-// port of a bridge has the bridge's name, as in mod-port br0 tag=5.
+// namesLocal returns true if the first argument is a port and not a bridge. A bridge has a port LOCAL
+// with the name of the bridge, so "mod-port br0 tag=5" changes this port.
 func namesLocal(verb *cobra.Command, args []string) bool {
 	return wordOf(verb) == "mod-port" && (len(args) == 2 || len(args) > 2 && strings.Contains(args[1], "="))
 }
 
-// withoutName returns args without the first one if that is a bridge's name, and makes later requests apply
-// to the bridge. It asks the daemon for its bridges, once, if the argument may be a name.
+// withoutName removes the first argument if it is a bridge's name, and makes later requests apply to
+// this bridge. If the argument may be such a name, it asks the daemon for the bridges, once.
 func (c *command) withoutName(verb *cobra.Command, args []string) []string {
 	if len(args) == 0 || !bareName.MatchString(args[0]) || namesLocal(verb, args) {
 		return args

@@ -116,8 +116,8 @@ func (c *command) capture(errs io.Writer, r api.CaptureRequest, file string) err
 	return err
 }
 
-// captureFile opens the output file of a capture. It keeps the file's old content, because the daemon may
-// still refuse the capture.
+// captureFile opens the output file of a capture. It does not truncate the file yet, because the daemon
+// may still refuse the capture.
 func (c *command) captureFile(name string) (out io.Writer, closeFile func(), err error) {
 	if name == "-" {
 		return c.out, func() {}, nil
@@ -156,8 +156,8 @@ func (c *command) captureLine(f *api.Captured) error {
 	return err
 }
 
-// traceLive prints how the switch processes the frames that match, at most "limit" frames; 0: no limit. It
-// ends earlier if the user presses Ctrl-C.
+// traceLive prints how the switch processes the frames that match. It ends after "limit" frames (0: no
+// limit), or when the user presses Ctrl-C.
 func (c *command) traceLive(errs io.Writer, match string, limit int) error {
 	client, err := c.client()
 	if err != nil {

@@ -38,7 +38,8 @@ func (f *centralFlags) register(flags *pflag.FlagSet) {
 	flags.StringVar(&f.certs, "central-certs", defaultCerts, "directory of the certificate for weft-central: ca.pem, cert.pem, key.pem")
 }
 
-// waitFor is the value of --wait: "none", or "hosts" to wait until all connected hosts have applied a change.
+// waitFor is the value of the option --wait: "none", or "hosts" to wait until all connected hosts have
+// applied the change.
 type waitFor string
 
 func (w *waitFor) String() string { return string(*w) }
@@ -204,7 +205,7 @@ func (c *command) applyVerb() *cobra.Command {
 	return c.waits(verb)
 }
 
-// applied is the JSON output of the verb apply for a file of weft-central.
+// applied is the JSON output of "weft apply" for a file of weft-central.
 type applied struct {
 	Changes  []declare.Entry `json:"changes"`
 	Applied  bool            `json:"applied"`
@@ -254,9 +255,9 @@ func (c *command) apply(name string, dry, prune bool) error {
 	})
 }
 
-// applyDiff applies the differences diff, which the user has seen, to the declaration "fleet". If somebody
-// has changed the declaration since, applyDiff computes the differences again. It returns an error if they
-// are no longer the ones that the user has seen.
+// applyDiff applies the differences diff, which the user has seen, to the declaration "fleet". If
+// somebody has changed the declaration meanwhile, it computes the differences to the file again. It
+// applies them only if their text is still the same, and returns an error otherwise.
 func applyDiff(ctx context.Context, centrals *client.Client, file *declare.File, prune bool, fleet *declare.Fleet, diff *declare.Diff) (int64, error) {
 	first := true
 	read := func() (*declare.Fleet, error) {

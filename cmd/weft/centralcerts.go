@@ -60,8 +60,8 @@ func (c *command) inviteVerb() *cobra.Command {
 	return verb
 }
 
-// noteUndeclared warns on w if the declaration has no host of this name, because centrals refuse the
-// certificate of such a host.
+// noteUndeclared writes a warning to w if no host of this name is declared. Centrals refuse the
+// certificate of such a host until it is.
 func noteUndeclared(ctx context.Context, w io.Writer, centrals *client.Client, name string) {
 	fleet, err := centrals.List(ctx, &wire.ListRequest{Hosts: true})
 	if err != nil {
@@ -110,7 +110,8 @@ func (c *command) revokeVerb() *cobra.Command {
 	return verb
 }
 
-// revocation is the JSON output for a revocation, which refuses one certificate or all of a role and a name.
+// revocation is the JSON output for a revocation. It refuses one certificate by serial number, or all
+// certificates of a role and a name.
 type revocation struct {
 	Serial  string    `json:"serial,omitempty"`
 	Role    string    `json:"role,omitempty"`

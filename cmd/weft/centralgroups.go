@@ -92,7 +92,7 @@ func (c *command) delGroup(name string, ifExists bool) error {
 	}, "deleted", func(*declare.Fleet) any { return deleted })
 }
 
-// listedGroup is a group in the JSON output of the verbs group list and group show.
+// listedGroup is a security group in the JSON output of "weft secgroup list" and "weft secgroup show".
 type listedGroup struct {
 	declare.Group
 	Ports []string `json:"ports"` // names of the ports in the group

@@ -24,9 +24,9 @@ func readAll(ctx context.Context, centrals *client.Client) (*declare.Fleet, erro
 	return centrals.List(ctx, &wire.ListRequest{Nets: true, Groups: true, Ports: true, Hosts: true})
 }
 
-// planner returns the changes that a verb makes to the declaration f. If guarded is true, they are only valid
-// for f. If somebody else has changed the declaration meanwhile, the planner is called again with the new
-// one.
+// planner computes the changes that a command makes to the declaration f. If guarded is true, the
+// changes are only valid for f. If somebody else has changed the declaration meanwhile, the planner is
+// called again with the new one.
 type planner func(f *declare.Fleet) (changes []*wire.Change, guarded bool, err error)
 
 func (c *command) change(request *wire.ListRequest, plan planner, kind string, result func(*declare.Fleet) any) error {
@@ -60,7 +60,8 @@ func (c *command) chosen(key, value string) {
 	}
 }
 
-// present adds the option --may-exist or --if-exists of ovn-nbctl(8) to the verb. It sets flag.
+// present adds the option --may-exist or --if-exists, as in ovn-nbctl(8), to the command. The option
+// sets *flag.
 func present(verb *cobra.Command, flag *bool, name, help string) *cobra.Command {
 	verb.Flags().BoolVar(flag, name, false, help)
 	return verb
@@ -181,7 +182,7 @@ func (c *command) delNet(name string, ports, ifExists bool) error {
 	}, "deleted", func(*declare.Fleet) any { return deleted })
 }
 
-// shownNet is the JSON output of the verb net show.
+// shownNet is the JSON output of "weft net show".
 type shownNet struct {
 	declare.Net
 	Ports []listedPort `json:"ports"`
@@ -295,8 +296,8 @@ func (c *command) setHost(name string, words []string) error {
 	}, "host", func(*declare.Fleet) any { return declare.HostOf(h) })
 }
 
-// delHost deletes a host from the declaration. If ports were bound to the host, it writes a line about them
-// to w.
+// delHost deletes a host from the declaration. If ports are bound to the host, it writes a line about
+// them to w.
 func (c *command) delHost(w io.Writer, name string, ifExists bool) error {
 	deleted, bound := 0, 0
 	err := c.change(&wire.ListRequest{Hosts: true, Binds: true}, func(f *declare.Fleet) ([]*wire.Change, bool, error) {
@@ -321,7 +322,7 @@ func (c *command) delHost(w io.Writer, name string, ifExists bool) error {
 	return err
 }
 
-// listedHost is a host in the JSON output of the verbs host list and host show.
+// listedHost is a host in the JSON output of "weft host list" and "weft host show".
 type listedHost struct {
 	declare.Host
 	Connected bool   `json:"connected"`

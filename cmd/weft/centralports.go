@@ -57,8 +57,8 @@ func (c *command) portVerb() *cobra.Command {
 		c.waits(present(add, &may, "may-exist", mayExist)), c.waits(set), c.waits(present(del, &gone, "if-exists", ifExists)), show, list, c.portWhyVerb())
 }
 
-// noSwitchPort returns an error if the options have type=. Only ports of one switch, which the verb vport
-// adds, have a type. Ports in weft-central's declaration have none.
+// noSwitchPort returns an error if the options have type=. Only the ports of one switch have a type,
+// and "weft vport" adds them. The ports that weft-central declares have none.
 func noSwitchPort(verb *cobra.Command, options []string) error {
 	for _, word := range options {
 		if strings.HasPrefix(word, "type=") {
@@ -68,8 +68,8 @@ func noSwitchPort(verb *cobra.Command, options []string) error {
 	return nil
 }
 
-// addDeclared adds a port to weft-central's declaration. It does not check whether the name is in use,
-// because the central does.
+// addDeclared adds a port to weft-central's declaration. It does not check whether the name is in use:
+// the central does.
 func (c *command) addDeclared(name string, words []string, mayExist bool) error {
 	if err := declare.CheckName("name", name); err != nil {
 		return err
@@ -177,7 +177,7 @@ func (c *command) delDeclared(name string, ifExists bool) error {
 	})
 }
 
-// listedPort is a port in the JSON output of the verbs port list and port show.
+// listedPort is a port in the JSON output of "weft port list" and "weft port show".
 type listedPort struct {
 	declare.Port
 	Bound      string `json:"bound,omitempty"` // name of the host that has the port

@@ -27,7 +27,7 @@ const syncHelp = `Waits until the declaration is where --wait says:
 Prints the revision, how many hosts have applied it, and which declared hosts are not
 connected. Hosts that are not connected are not waited for.`
 
-// synced is the JSON output of the verb sync.
+// synced is the JSON output of "weft sync".
 type synced struct {
 	Revision     int64    `json:"revision"`
 	Hosts        uint32   `json:"hosts"` // number of hosts that have applied the revision
@@ -71,7 +71,7 @@ func (c *command) printSynced(reply *wire.SyncReply, hosts bool) error {
 	return err
 }
 
-// orEmpty replaces a nil list by an empty one, because JSON would show nil as null.
+// orEmpty returns an empty list for nil. In JSON, nil would be null.
 func orEmpty(list []string) []string {
 	if list == nil {
 		return []string{}
@@ -92,12 +92,12 @@ func (c *command) syncHosts(ctx context.Context, centrals *client.Client, revisi
 	return reply, err
 }
 
-// newestTimeout limits the time in which whyLate asks for the newest revision.
+// newestTimeout limits the request for the newest revision in whyLate.
 const newestTimeout = 5 * time.Second
 
-// whyLate returns an error that says why a sync with the error err took too long. It asks for the newest
-// revision. If no central answers, that may be the reason, and the result includes err. If one answers, a
-// host is the reason.
+// whyLate returns an error that says why a sync has taken too long. err is the error of the sync.
+// whyLate asks the centrals for their newest revision. If none answers, the result includes err. If
+// their revision is older, the requested one does not exist. Otherwise the sync was waiting for a host.
 func (c *command) whyLate(ctx context.Context, centrals *client.Client, revision int64, err error) error {
 	limited, stop := context.WithTimeout(ctx, newestTimeout)
 	defer stop()
@@ -111,7 +111,7 @@ func (c *command) whyLate(ctx context.Context, centrals *client.Client, revision
 	return fmt.Errorf("not all connected hosts have applied the revision after %v; weft host list shows them", c.fleet.timeout)
 }
 
-// whyPort is the JSON output of the verb port why, which explains why a port cannot be reached.
+// whyPort is the JSON output of "weft port why", which explains why a port cannot be reached.
 type whyPort struct {
 	Port       declare.Port `json:"port"`
 	Bound      string       `json:"bound,omitempty"` // name of the host that has the port
@@ -192,7 +192,7 @@ func (c *command) printWhy(w *whyPort) error {
 	return nil
 }
 
-// centralState is the JSON output of the verb central status.
+// centralState is the JSON output of "weft central status".
 type centralState struct {
 	Centrals   []centralMember `json:"centrals"`
 	Revision   int64           `json:"revision"`

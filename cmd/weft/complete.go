@@ -19,21 +19,23 @@ import (
 	"weft/openflow"
 )
 
-// portWordVerbs are the verbs whose first argument is a port's name, which the shell can complete.
+// portWordVerbs are the commands whose first argument is a port's name. The shell can complete the
+// name.
 var portWordVerbs = []string{"del-port", "dump-ports", "fdb-flush", "show limits", "show routes", "capture", "port-to-br"}
 
-// bridgeWordVerbs are the verbs whose first argument is a bridge's name, which the shell can complete.
+// bridgeWordVerbs are the commands whose first argument is a bridge's name. The shell can complete the
+// name.
 var bridgeWordVerbs = strings.Fields("del-br br-exists set-controller get-controller del-controller set-fail-mode get-fail-mode del-fail-mode")
 
-// flowWordVerbs are the verbs that have a flow with actions as argument. matchWordVerbs are the verbs that
-// have a match as argument. A bridge's name may precede either.
+// flowWordVerbs are the commands with a flow and its actions as argument, matchWordVerbs those with
+// only a match. A bridge's name may come before either.
 var (
 	flowWordVerbs  = []string{"add-flow", "mod-flows"}
 	matchWordVerbs = []string{"del-flows", "dump-flows", "dump-aggregate", "trace"}
 )
 
-// completePorts makes the completion of the shell suggest the words of flows, the options of ports, and the
-// ports and bridges of the running daemon. If no daemon answers, it suggests neither ports nor bridges.
+// completePorts adds shell completion to the commands below root: of flows, of port options, and of the
+// ports and bridges of the running daemon. If no daemon answers, no ports and bridges are suggested.
 func (c *command) completePorts(root *cobra.Command) {
 	_ = root.RegisterFlagCompletionFunc("bridge", c.bridgeNames) // error ignored: root has just defined the flag
 	c.completeVerbs(root)
@@ -91,8 +93,8 @@ func (c *command) bridgeNames(_ *cobra.Command, args []string, begin string) ([]
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// flowWords returns the function that completes the last word of a flow. If "actions" is false, the argument
-// is a match.
+// flowWords returns a function that completes the last word of a flow. If "actions" is false, it
+// completes only matches.
 func (c *command) flowWords(actions bool) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 1 {
@@ -106,8 +108,8 @@ func (c *command) flowWords(actions bool) cobra.CompletionFunc {
 	}
 }
 
-// portOptions completes an option of add-port: first type=, then the other keys that ports of the type have,
-// and the values of a key.
+// portOptions completes an option of add-port. It suggests type= first, then the keys of this type of
+// port, and the values of a key.
 func (c *command) portOptions(_ *cobra.Command, args []string, begin string) ([]string, cobra.ShellCompDirective) {
 	if len(args) == 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -147,9 +149,9 @@ func (c *command) portOptions(_ *cobra.Command, args []string, begin string) ([]
 	return list, cobra.ShellCompDirectiveNoFileComp
 }
 
-// optionValues returns the values that it suggests for an option of add-port. For dev, netns, peer and bridge
-// they are the objects that exist on this machine and in the daemon. For other options they are words, from
-// the help.
+// optionValues returns the suggested values of an option of add-port. For dev, netns, peer and bridge
+// they are the objects that exist on this machine or in the daemon. For other options they are the
+// words in the help.
 func (c *command) optionValues(key string, words []string) (values []string) {
 	directory := map[string]string{"dev": "/sys/class/net", "netns": "/run/netns"}[key]
 	switch {
@@ -177,8 +179,9 @@ var (
 	plainWord  = regexp.MustCompile(`^[a-z][a-z0-9.-]*$`)
 )
 
-// helpOptions returns the options of each type of port, and for each option the words that may be its value.
-// It reads them from the help text of add-port. The first key is the type, the second the option.
+// helpOptions returns the options of each type of port, with the words that may be the option's value.
+// It reads them from the help text of add-port. The first key of the map is the type, the second the
+// option.
 func helpOptions() map[string]map[string][]string {
 	table, common, _ := strings.Cut(portSyntax, "\n\nA vhost-user")
 	starts := helpType.FindAllStringSubmatchIndex(table, -1)
@@ -226,16 +229,17 @@ func addOptions(list map[string][]string, text string) {
 	}
 }
 
-// bashAnchor is a line in the script that cobra generates for bash. completionBash inserts bashCommas before
-// it.
+// bashAnchor is a line of the bash script that cobra generates. completionBash inserts bashCommas
+// before it.
 const bashAnchor = "    __weft_handle_special_char \"$cur\" :\n"
 
-// bashCommas removes the backslashes that cobra's script, which uses printf %q, puts before commas. Bash does
-// not need them, and the next completion would not recognize the word with them.
+// bashCommas is a line of bash. The script of cobra uses printf %q, which puts backslashes before
+// commas. bash does not need them, and the next completion would not recognize the word, so this line
+// removes them.
 const bashCommas = `    COMPREPLY=("${COMPREPLY[@]//\\,/,}")
 `
 
-// completionBash returns the script that makes bash complete weft's words.
+// completionBash returns the script with which bash completes the arguments of weft.
 func completionBash(root *cobra.Command) (string, error) {
 	var script bytes.Buffer
 	if err := root.GenBashCompletionV2(&script, true); err != nil {
@@ -248,8 +252,8 @@ func completionBash(root *cobra.Command) (string, error) {
 	return before + bashCommas + bashAnchor + after, nil
 }
 
-// completionVerb returns the verb that prints the script with which a shell completes weft's words. "make
-// install" runs the verb.
+// completionVerb returns the command "weft completion", which prints a script for the shell. With the
+// script, the shell completes the arguments of weft. "make install" installs the script.
 func completionVerb() *cobra.Command {
 	return &cobra.Command{
 		Use: "completion bash|zsh|fish", Short: "print the script for a shell's completion", Hidden: true, Args: words(1, 1),

@@ -55,8 +55,8 @@ without a limit of their own; default=0 means no limit. limit=0 refuses new conn
 
   weft ct-set-limits default=100000 zone=5,limit=1000`
 
-// conntrackVerbs returns the verbs of ovs-dpctl(8) for connections, with the same
-// arguments and output, and the verb ct-timeout.
+// conntrackVerbs returns the commands of ovs-dpctl(8) for connections, with the same arguments and
+// output, and the command ct-timeout.
 func (c *command) conntrackVerbs() []*cobra.Command {
 	dump := &cobra.Command{Use: "dump-conntrack [zone=N] [mark=N[/MASK]] [labels=N[/MASK]] [TUPLE [TUPLE]]", Short: "print the connections, as ovs-dpctl does", Long: dumpConntrackHelp, Args: words(0, 6)}
 	more := dump.Flags().BoolP("more", "m", false, "also the number and the status of each connection")

@@ -19,7 +19,8 @@ others. Connections to controllers that stay are kept. ssl needs weftd --openflo
 The switch's state keeps the controllers. If weftd's configuration names controllers, or the
 fail mode standalone, for the first bridge, change them in the configuration.`
 
-// controllerVerbs returns the verbs of ovs-vsctl(8) for a bridge's OpenFlow controllers and fail mode.
+// controllerVerbs returns the commands of ovs-vsctl(8) for a bridge's OpenFlow controllers and fail
+// mode.
 func (c *command) controllerVerbs() []*cobra.Command {
 	change := func(bridge string, mod api.ModBridge) error {
 		client, err := c.client()

@@ -55,7 +55,8 @@ func (c *command) diffFlows(args []string) error {
 		if rest, of := strings.CutPrefix(message, "second file: "); of {
 			name, message = args[1], rest
 		}
-		// The error must not be an *api.Refused, whose exit code 2 means here that the flows differ.
+		// The error must not be an *api.Refused. Its exit code would be 2, which means here that the
+		// flows differ.
 		return errors.New(ofFile(name, &api.Refused{Message: message}).Error())
 	}
 	if c.json {

@@ -66,7 +66,6 @@ func (c *command) dumpFlows(match string, keys []string, noStats bool) error {
 	return nil
 }
 
-// statistics matches what --no-stats removes from the text of a flow: counters and ages, and a cookie or
-// table of 0. The blank at the end distinguishes them from match fields, which have no blank behind the
-// comma.
+// statistics matches the parts of a flow's text that --no-stats removes: counters, ages, and a cookie
+// or table of 0. Each part ends with a comma and a blank. A match field has no blank after its comma.
 var statistics = regexp.MustCompile(`\b(duration|n_packets|n_bytes|idle_age|hard_age)=[0-9.]+s?, |\bcookie=0x0, |\btable=0, `)

@@ -10,8 +10,9 @@ import (
 	"weft/cmd/manpage"
 )
 
-// examples has the command lines in the help of each verb, without the words "weft" and the verb. "" is the
-// verb without arguments. TestExamplesOfVerbs runs the lines that need no central, certificate or peer.
+// examples has command lines for the help of each command, without "weft" and the command's name. "" is
+// the command without arguments. TestExamplesOfVerbs runs the lines that need no central, certificate
+// or peer.
 var examples = map[string][]string{
 	"add-port":       {"vm1 type=vhost-user path=/run/weft/vm1.sock", "uplink type=uplink dev=eth0", "overlay type=vxlan vni=100 remote=172.16.0.2"},
 	"del-port":       {"vm1", "--if-exists vm1"},
@@ -131,7 +132,7 @@ var examples = map[string][]string{
 	"lsp-set-addresses":   {`web1 "02:00:00:00:00:05 10.0.0.5"`},
 }
 
-// giveExamples adds the command lines in examples to the help of the verbs below parent.
+// giveExamples adds the lines of the map examples to the help of all commands below parent.
 func giveExamples(parent *cobra.Command) {
 	for _, verb := range parent.Commands() {
 		giveExamples(verb)

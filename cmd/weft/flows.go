@@ -92,8 +92,8 @@ func strictly(op string, strict bool) string {
 	return op
 }
 
-// changeBy sends a change of flows to the daemon. op is the operation in the API. "text" is one flow, or "-"
-// for the flows on standard input, one a line.
+// changeBy sends a change of flows to the daemon. op is the API's operation, such as add. "text" is one
+// flow, or "-" for flows on standard input, one a line.
 func (c *command) changeBy(op, text string) error {
 	if text != "-" {
 		return c.changeFlows(api.ChangeFlows{Op: op, Text: text})

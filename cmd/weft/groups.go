@@ -12,7 +12,7 @@ import (
 	"weft/api"
 )
 
-// tableVerbs returns the verbs of ovs-ofctl(8) for groups and meters.
+// tableVerbs returns the commands of ovs-ofctl(8) for groups and meters.
 func (c *command) tableVerbs() []*cobra.Command {
 	groups := func(client *api.Client, change api.ChangeTable) (api.TableChanged, error) {
 		return client.ChangeGroups(change)

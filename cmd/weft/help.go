@@ -11,8 +11,8 @@ import (
 	"weft/cmd/exit"
 )
 
-// helpVerb returns the verb help. It replaces the one of cobra, which prints the whole usage for an unknown
-// verb.
+// helpVerb returns the command "weft help". It replaces cobra's, which prints the whole usage if the
+// command asked for is unknown.
 func helpVerb(root *cobra.Command) *cobra.Command {
 	return &cobra.Command{
 		Use: "help [VERB...]", Short: "explain a verb and its options", Args: cobra.ArbitraryArgs,
@@ -31,8 +31,8 @@ func helpVerb(root *cobra.Command) *cobra.Command {
 	}
 }
 
-// otherTools maps verbs of Open vSwitch's tools that weft does not have to the verbs of weft that do the
-// same. Error messages name them.
+// otherTools maps commands of Open vSwitch's tools that weft does not have to those of weft that do the
+// same. Error messages suggest them.
 var otherTools = map[string]string{
 	"ofproto/trace":         "weft trace FLOW",
 	"dpctl/dump-conntrack":  "weft dump-conntrack",
@@ -77,7 +77,7 @@ func verbs(cmd *cobra.Command) []string {
 	return names
 }
 
-// verbGroups are the groups of verbs in weft help, in this order.
+// verbGroups are the groups of commands in the text of "weft help", in this order.
 var verbGroups = []struct{ title, verbs string }{
 	{"Ports and bridges:", "vport bridge"},
 	{"Flows:", "flow group meter queue table tlv packet"},
@@ -97,7 +97,7 @@ var verbGroups = []struct{ title, verbs string }{
 			"ls-add ls-del ls-list lsp-add lsp-del lsp-list lsp-set-addresses"},
 }
 
-// groupVerbs puts each verb below root into its group of verbGroups.
+// groupVerbs puts each command below root into its group of verbGroups.
 func groupVerbs(root *cobra.Command) {
 	for _, group := range verbGroups {
 		root.AddGroup(&cobra.Group{ID: group.title, Title: group.title})

@@ -15,14 +15,15 @@ import (
 	"weft/openflow"
 )
 
-// hostPlan is the list of steps that change a switch from one state to another. A step that deletes an object
-// comes after the change of the flows, because flows may name the object.
+// hostPlan is the list of steps that change a switch from one state to another. Flows may refer to
+// other objects, so an object is deleted only after the flows have changed.
 type hostPlan struct {
 	Lines []string // differences, for the user; a line begins with + (new), ~ (changed) or - (deleted)
-	// checks ask the daemon, before the first step, whether it would refuse a step about a port.
+	// checks are requests to the daemon before the first step. Each asks whether the daemon would
+	// refuse a step that adds or changes a port.
 	checks []func(*api.Client) error
 	steps  []api.Change
-	// last has functions that add the steps at the end of a bridge's plan.
+	// last has functions that add further steps when the plan of a bridge is otherwise complete.
 	last []func()
 }
 
@@ -31,7 +32,7 @@ func (p *hostPlan) step(change api.Change, format string, args ...any) {
 	p.steps = append(p.steps, change)
 }
 
-// planHost returns the steps that change a switch from oldState to newState, which are both normalized.
+// planHost returns the steps that change a switch from oldState to newState. Both are normalized.
 // Without prune, objects that are only in oldState stay.
 func planHost(oldState, newState *hostFile, names hostPorts, prune bool) (*hostPlan, error) {
 	p := &hostPlan{}
@@ -42,8 +43,8 @@ func planHost(oldState, newState *hostFile, names hostPorts, prune bool) (*hostP
 		return nil, err
 	}
 	p.ports(oldState, newState)
-	// Connection tracking comes before the tables: if its first step is refused, the daemon takes back the
-	// steps before, but it cannot take back changes of tables.
+	// Connection tracking comes before the tables. If the daemon refuses this step, it can still take
+	// back the steps before it. It cannot take back changes of tables.
 	p.tracking(oldState.Conntrack, newState.Conntrack, prune)
 	if err := p.contents(&oldState.bridgeContents, &newState.bridgeContents, names.inBridge(""), prune); err != nil {
 		return nil, err
@@ -74,8 +75,8 @@ func planHost(oldState, newState *hostFile, names hostPorts, prune bool) (*hostP
 	return p, nil
 }
 
-// bridge returns the bridge with this name, or nil. It does not find the first bridge, which has no
-// hostBridge.
+// bridge returns the bridge with this name, or nil. f.Bridges does not have the first bridge, whose
+// settings are fields of f.
 func (f *hostFile) bridge(name string) *hostBridge {
 	i := slices.IndexFunc(f.Bridges, func(b hostBridge) bool { return b.Name == name })
 	if i < 0 {
@@ -84,7 +85,8 @@ func (f *hostFile) bridge(name string) *hostBridge {
 	return &f.Bridges[i]
 }
 
-// bridges plans the additions of bridges, and the changes of the controllers and fail modes of existing ones.
+// bridges plans which bridges to add, and which controllers and fail modes of existing bridges to
+// change.
 func (p *hostPlan) bridges(old, next *hostFile) error {
 	for _, b := range next.Bridges {
 		was := old.bridge(b.Name)
@@ -113,7 +115,8 @@ func (p *hostPlan) firstBridge(old, next *hostFile, prune bool) error {
 	return nil
 }
 
-// controllers plans the change of the controllers and the fail mode of a bridge. An empty mode means secure.
+// controllers plans the change of the controllers and the fail mode of a bridge. An empty mode stands
+// for secure.
 func (p *hostPlan) controllers(bridge, oldMode, mode string, old, next []string) {
 	mode = cmp.Or(mode, api.FailSecure)
 	if mode == cmp.Or(oldMode, api.FailSecure) && slices.Equal(old, next) {
@@ -127,7 +130,7 @@ func (p *hostPlan) controllers(bridge, oldMode, mode string, old, next []string)
 		"~ bridge %s fail-mode=%s controllers=%s", bridge, mode, strings.Join(next, ","))
 }
 
-// onBridge plans the changes of the contents of a bridge other than the first one.
+// onBridge plans the changes of tables and flows of a bridge other than the first one.
 func (p *hostPlan) onBridge(name string, old, next *bridgeContents, names openflow.Names, prune bool) error {
 	own := &hostPlan{}
 	if err := own.contents(old, next, names, prune); err != nil {
@@ -143,7 +146,8 @@ func (p *hostPlan) onBridge(name string, old, next *bridgeContents, names openfl
 	return nil
 }
 
-// contents plans the changes of one bridge: of its TLV map, meters, groups, tables and flows, in this order.
+// contents plans the changes of one bridge in this order: TLV map, meters, groups, tables, flows.
+// Deletions of groups, meters and TLV mappings come after the flows.
 func (p *hostPlan) contents(old, next *bridgeContents, names openflow.Names, prune bool) error {
 	p.tlvs(old, next, prune)
 	p.numbered("meter", old.Meters, next.Meters, "modify")
@@ -171,7 +175,8 @@ func (p *hostPlan) ports(old, next *hostFile) {
 		i := slices.IndexFunc(old.LocalPorts, func(o localPort) bool { return o.Name == port.Name })
 		if i < 0 {
 			words := optionWords(port.Options)
-			// The daemon can check the port only if it knows the bridge, which the same file may add.
+			// The file may also add the bridge of this port. The daemon can check the port only if the
+			// bridge exists.
 			if b := port.Options["bridge"]; b == "" || old.bridge(b) != nil {
 				p.checks = append(p.checks, func(c *api.Client) error { return c.CheckPort(port.Name, words) })
 			}
@@ -210,11 +215,11 @@ func optionWords(options map[string]string) []string {
 	return words
 }
 
-// number returns the beginning of the text of a group or a meter, up to the end of its number, as in
-// group_id=5. The beginning identifies the group or meter.
+// number returns the text of a group or a meter up to the end of its number, as in group_id=5. This
+// part identifies the group or meter.
 func number(text string) string { return text[:strings.IndexAny(text+" ", ", ")] }
 
-// changeOf returns the step that changes groups if kind is "group", and meters otherwise.
+// changeOf returns a step that changes groups (if kind is "group") or meters.
 func changeOf(kind string, change api.ChangeTable) api.Change {
 	if kind == "group" {
 		return api.Change{Groups: &change}
@@ -222,8 +227,9 @@ func changeOf(kind string, change api.ChangeTable) api.Change {
 	return api.Change{Meters: &change}
 }
 
-// numbered plans the additions and changes of groups or meters. One step adds all new ones, and another step,
-// whose operation is modify, changes existing ones. It deletes none.
+// numbered plans the additions and changes of groups or meters. One step adds all new ones. A second
+// step changes existing ones; "modify" is the name of its operation in the API. numbered plans no
+// deletions.
 func (p *hostPlan) numbered(kind string, old, next []string, modify string) {
 	was := map[string]string{}
 	for _, text := range old {
@@ -259,9 +265,9 @@ func (p *hostPlan) deletions(kind, prefix string, old, next []string) {
 	}
 }
 
-// tlvs plans the changes of the TLV map. New mappings come before the flows that use them. Mappings of the
-// same field or option, which they replace, are deleted first. Other mappings are deleted last, after the
-// change of the flows.
+// tlvs plans the changes of the TLV map, which maps Geneve options to match fields. New mappings come
+// before the flows that use them. A mapping that has the same option or field as a new one is deleted
+// before it. Other mappings are deleted last, after the flows have changed.
 func (p *hostPlan) tlvs(old, next *bridgeContents, prune bool) {
 	change := func(op string, mappings []string) api.Change {
 		return api.Change{TLVs: &api.ChangeTLVs{Op: op, Text: strings.Join(mappings, ",")}}
@@ -359,8 +365,8 @@ func (p *hostPlan) tracking(old, next *trackSettings, prune bool) {
 	}
 }
 
-// differ reports whether a file changes a timeout of connection tracking. oldTimeouts has all timeouts of the
-// switch in seconds, and fileTimeouts has those that the file names.
+// differ reports whether a file changes a timeout of connection tracking. oldTimeouts has all timeouts
+// of the switch in seconds, fileTimeouts those that are in the file.
 func differ(oldTimeouts, fileTimeouts map[string]uint32) bool {
 	for name, seconds := range fileTimeouts {
 		if was, ok := oldTimeouts[name]; !ok || was != seconds {
@@ -370,7 +376,8 @@ func differ(oldTimeouts, fileTimeouts map[string]uint32) bool {
 	return false
 }
 
-// flows plans one step that changes all flows: it adds, replaces, and with prune deletes.
+// flows plans one step that adds and replaces flows. With prune, the step also deletes the flows that
+// are not in the file.
 func (p *hostPlan) flows(old, next *bridgeContents, names openflow.Names, prune bool) error {
 	was, err := old.flowsByKey(names)
 	if err != nil {
@@ -408,7 +415,7 @@ func (p *hostPlan) flows(old, next *bridgeContents, names openflow.Names, prune 
 	return nil
 }
 
-// flowsByKey returns the texts of the flows. The key of a text is the flowKey of its flow.
+// flowsByKey returns the texts of the flows. The keys of the map are the results of flowKey.
 func (f *bridgeContents) flowsByKey(names openflow.Names) (map[string]string, error) {
 	tlvs, err := f.tlvMap()
 	if err != nil {
@@ -426,15 +433,16 @@ func (f *bridgeContents) flowsByKey(names openflow.Names) (map[string]string, er
 	return m, nil
 }
 
-// hostApplied is the JSON output of the verb apply for a file of one switch.
+// hostApplied is the JSON output of "weft apply" for a file of one switch.
 type hostApplied struct {
 	Changes []string `json:"changes"`
 	Applied bool     `json:"applied"`
 }
 
-// applyHost changes the switch to the state in a file, in one transaction of the daemon. It first checks what
-// the daemon would refuse. The checks do not find failures of devices, wrong settings of connection tracking,
-// and wrong ports of bridges that the file adds. If a step then fails, applyHost restores the old state.
+// applyHost changes the switch to the state in a file, in one transaction of the daemon. Before that it
+// checks the file. The checks do not find a device that fails, a wrong setting of connection tracking,
+// or a wrong port of a bridge that the file adds. If such a step fails, applyHost restores the old
+// state.
 func (c *command) applyHost(name string, text []byte, dry, prune bool) error {
 	next, err := parseHostFile(text)
 	if err != nil {
@@ -479,8 +487,8 @@ func (c *command) applyHost(name string, text []byte, dry, prune bool) error {
 	return c.printHostApplied(&hostApplied{Changes: orEmpty(plan.Lines), Applied: !dry && len(plan.Lines) > 0}, dry)
 }
 
-// goBack restores the state "old" after a step of a file has failed with the error "cause". It returns cause,
-// with the remark whether a part of the file is still in force.
+// goBack restores the state "old" after the daemon has refused a step of a file with the error "cause".
+// It returns this error, and adds whether a part of the file is still in force.
 func (c *command) goBack(client *api.Client, old *hostFile, cause error) error {
 	now, names, err := readHost(client)
 	if err == nil {
@@ -523,7 +531,7 @@ func ofHostFile(name string, err error) error {
 	return exit.Usagef("%s: %v", name, err)
 }
 
-// exportHost prints the state of the switch as a file that the verb apply can read.
+// exportHost prints the state of the switch in the format of the file for "weft apply".
 func (c *command) exportHost() error {
 	client, err := c.client()
 	if err != nil {

@@ -11,9 +11,10 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// checkTables checks the flow tables, groups and meters of a file: it applies them to tables that serve only
-// this check. So the user gets the error about a flow that names a missing group, or exceeds a limit, before
-// anything has changed. Without prune, the tables also get the objects that only the switch has.
+// checkTables checks the flow tables, groups and meters of a file. It applies them to tables in this
+// process that serve only this check. So the user learns that a flow uses a missing group, or exceeds a
+// limit, before the switch changes. Without prune, the tables also get the objects that only the switch
+// has.
 func checkTables(old, next *bridgeContents, names openflow.Names, prune bool) error {
 	meters, groups, flows, tables := next.Meters, next.Groups, next.Flows, next.Tables
 	if !prune {

@@ -22,12 +22,13 @@ import (
 	"weft/openflow/ofproto"
 )
 
-// hostFile is a file with the state of one switch, for the verbs apply and export. A file with weft-central's
-// declaration has the same format (TOML) and the same verbs, but other tables: net, group, host and port.
+// hostFile is a file with the state of one switch, for "weft apply" and "weft export". A file with
+// weft-central's declaration has the same format (TOML) and is for the same commands. But it has other
+// tables: net, group, host and port.
 type hostFile struct {
 	bridgeContents // of the first bridge
-	// FailMode and Controllers are the settings of the first bridge that set-fail-mode and set-controller
-	// make. The file has neither if weftd's configuration sets them.
+	// FailMode and Controllers are the settings of the first bridge from set-fail-mode and
+	// set-controller. The file has neither if weftd's configuration file sets them.
 	FailMode    string         `toml:"fail-mode,omitempty" json:"fail_mode,omitempty"`
 	Controllers []string       `toml:"controllers,omitempty" json:"controllers,omitempty"`
 	LocalPorts  []localPort    `toml:"local-port" json:"local_ports"`
@@ -38,16 +39,17 @@ type hostFile struct {
 
 // bridgeContents has the settings and tables of a bridge, without its ports.
 type bridgeContents struct {
-	// TLVs has the mappings of the TLV map, in the syntax of add-tlv-map.
+	// TLVs has the TLV map, which maps Geneve options to match fields, in the syntax of add-tlv-map.
 	TLVs   []string `toml:"tlv-map,multiline,omitempty" json:"tlv_map,omitempty"`
 	Meters []string `toml:"meters,multiline" json:"meters"`
 	Groups []string `toml:"groups,multiline" json:"groups"`
-	// Flows are in the syntax of add-flows. The flows of weft-central, in a table of their own, are left out.
+	// Flows are in the syntax of add-flows. weft-central's flows, which have a table of their own, are
+	// left out.
 	Flows  []string       `toml:"flows,multiline" json:"flows"`
 	Tables []tableSetting `toml:"table" json:"tables"`
 }
 
-// hostBridge is a bridge that the verb add-br has added: any but the first one.
+// hostBridge is a bridge that add-br has added: any but the first one.
 type hostBridge struct {
 	Name        string   `toml:"name" json:"name"`
 	DatapathID  string   `toml:"datapath-id,omitempty" json:"datapath_id,omitempty"`
@@ -56,20 +58,21 @@ type hostBridge struct {
 	bridgeContents
 }
 
-// localPort is a port that the verb add-port has added, as opposed to a port that weft-central declares.
+// localPort is a port that add-port has added. The tunnel port that weft-central needs is no local
+// port.
 type localPort struct {
 	Name    string            `toml:"name" json:"name"`
 	Options map[string]string `toml:"options,inline" json:"options"`
 }
 
-// tableSetting has the settings of a flow table that the verb mod-table changes.
+// tableSetting has the settings of a flow table that mod-table changes.
 type tableSetting struct {
 	Table int  `toml:"table" json:"table"`
 	Limit int  `toml:"limit,omitempty" json:"limit,omitempty"` // largest number of flows; 0: no limit
 	Evict bool `toml:"evict,omitempty" json:"evict,omitempty"`
 }
 
-// trackSettings has the settings of connection tracking, which verbs such as ct-set-limits change.
+// trackSettings has the settings of connection tracking. Commands such as ct-set-limits change them.
 type trackSettings struct {
 	MaxConnections uint32            `toml:"max-connections" json:"max_connections"`
 	DefaultLimit   uint32            `toml:"default-limit" json:"default_limit"`
@@ -84,11 +87,11 @@ type trackZone struct {
 	Timeouts map[string]uint32 `toml:"timeouts,omitempty" json:"timeouts_s,omitempty"`
 }
 
-// centralTunnel is the name of the tunnel port that the switch adds when it follows weft-central.
+// centralTunnel is the name of the tunnel port that a switch adds when it uses weft-central.
 const centralTunnel = "central"
 
-// filePorts maps the names of a bridge's ports to OpenFlow numbers and back, for the parser of flows. It has
-// the ports of the switch, and the ports that a file adds.
+// filePorts maps the port names of a bridge to OpenFlow numbers and back, for the parser of flows. It
+// also has the ports that a file adds.
 type filePorts struct {
 	byName   map[string]uint32
 	byNumber map[uint32]string
@@ -117,8 +120,8 @@ func (p *filePorts) PortName(port uint32) (string, bool) {
 	return name, ok
 }
 
-// addedPorts is the first of the numbers that filePorts gives to ports that do not exist yet. The daemon
-// gives such large numbers only to ports with ofport_request. The numbers never leave this process.
+// addedPorts is the first number for ports that a file adds and that do not exist yet. The daemon gives
+// numbers so large only to ports with ofport_request. The numbers are used only in this process.
 const addedPorts = 0x8000
 
 // filePortsOf returns the ports of a switch and the ports that a file adds, by bridge. firstBridge is the
@@ -146,8 +149,8 @@ func filePortsOf(ports []api.Port, added []localPort, firstBridge string) hostPo
 	return h
 }
 
-// readHost asks the daemon for the state of its switch, and returns it normalized, with the ports of all
-// bridges.
+// readHost asks the daemon for the state of its switch. It returns the state, normalized for
+// comparison, and the ports of all bridges.
 func readHost(client *api.Client) (*hostFile, hostPorts, error) {
 	client = client.On("")
 	ports, err1 := client.Ports("")
@@ -184,7 +187,8 @@ func readHost(client *api.Client) (*hostFile, hostPorts, error) {
 	return f, names, f.normalizeAll(names)
 }
 
-// readContents asks the daemon for the TLV map, meters, groups, flows and tables of the client's bridge.
+// readContents asks the daemon for the TLV map, meters, groups, flows and tables of one bridge, that of
+// the client.
 func readContents(client *api.Client) (f bridgeContents, err error) {
 	flows, err1 := client.Flows("")
 	groups, err2 := client.Groups("")
@@ -216,7 +220,8 @@ func readContents(client *api.Client) (f bridgeContents, err error) {
 	return f, nil
 }
 
-// normalizeAll calls normalize for all bridges. Errors name the bridge, unless it is the first one.
+// normalizeAll calls normalize for all bridges. An error of another bridge than the first begins with
+// its name.
 func (f *hostFile) normalizeAll(names hostPorts) error {
 	if err := f.normalize(names.inBridge("")); err != nil {
 		return err
@@ -239,8 +244,8 @@ func trackOf(c *api.Conntrack) *trackSettings {
 	return t
 }
 
-// normalize rewrites the flows, groups and meters of a bridge, so that two equal states have equal texts in
-// equal order.
+// normalize brings the texts of flows, groups and meters into one form and order. Two equal states then
+// have equal texts.
 func (f *bridgeContents) normalize(names openflow.Names) error {
 	tlvs, err := f.tlvMap()
 	if err != nil {
@@ -297,7 +302,7 @@ func (f *bridgeContents) tlvMap() (*openflow.TLVMap, error) {
 	return m, nil
 }
 
-// flowKey returns the text of a flow's table, priority and match. Two flows of a bridge cannot have the same.
+// flowKey returns the text of a flow's table, priority and match. It is unique in a bridge.
 func flowKey(m *openflow.FlowMod, names openflow.Names) string {
 	return fmt.Sprintf("table=%d,priority=%d,%s", m.Table, m.Priority, m.Match.Format(names))
 }
@@ -314,8 +319,8 @@ func (f *hostFile) format() ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// isHostFile reports whether a file has the state of one switch. It returns false for a file with
-// weft-central's declaration, which has one of the tables net, group, host and port.
+// isHostFile reports whether a file has the state of one switch. A file with weft-central's declaration
+// has one of the tables net, group, host and port.
 func isHostFile(text []byte) (bool, error) {
 	var keys map[string]any
 	if err := toml.Unmarshal(text, &keys); err != nil {
@@ -340,7 +345,7 @@ func isHostFile(text []byte) (bool, error) {
 	return len(local) > 0, nil
 }
 
-// parseHostFile parses a file with the state of one switch. Its contents are not normalized yet.
+// parseHostFile parses a file with the state of one switch. It does not normalize the contents.
 func parseHostFile(text []byte) (*hostFile, error) {
 	f := &hostFile{}
 	if err := tomltext.Decode(text, f); err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// macVerbs returns ovs-appctl(8)'s verbs for the MAC addresses that the action "normal" has learned.
+// macVerbs returns the commands of ovs-appctl(8) for learned MAC addresses.
 func (c *command) macVerbs() []*cobra.Command {
 	return []*cobra.Command{
 		c.showsPorts(&cobra.Command{Use: "fdb-show", Short: "print the addresses that normal has learned", Args: words(0, 0), RunE: c.fdbShow}),

@@ -86,10 +86,10 @@ type command struct {
 	// numbers is true for the option --no-names: the daemon then shows ports by number.
 	numbers bool
 	fleet   centralFlags
-	// bridge is the bridge to which requests apply; "": the first bridge. It comes from --bridge, or is the
-	// first argument of a verb in ofctlVerbs.
+	// bridge is the bridge to which requests apply; "": the first bridge. It is the value of --bridge,
+	// or the first argument of a command in ofctlVerbs.
 	bridge string
-	// names has the names of the daemon's bridges; nil: withoutName has not asked for them yet.
+	// names has the names of the daemon's bridges; nil: not asked for yet
 	names []string
 }
 
@@ -101,8 +101,7 @@ func (c *command) client() (*api.Client, error) {
 	return client, err
 }
 
-// showsPorts adds ovs-ofctl's options --names and --no-names to a verb that shows
-// ports.
+// showsPorts adds the options --names and --no-names of ovs-ofctl to a command whose output has ports.
 func (c *command) showsPorts(verb *cobra.Command) *cobra.Command {
 	verb.Flags().Bool("names", false, "show ports by name (default)")
 	verb.Flags().BoolVar(&c.numbers, "no-names", false, "show ports by number")
@@ -127,8 +126,8 @@ func (c *command) root() *cobra.Command {
 			return cmd.Help()
 		},
 		Args: cobra.ArbitraryArgs,
-		// For an unknown verb, cobra suggests verbs that differ in at most this number
-		// of letters.
+		// For an unknown command, cobra suggests those that differ from it in at most this number of
+		// letters.
 		SuggestionsMinimumDistance: 2,
 	}
 	exit.ReportFlags(root)
@@ -140,7 +139,7 @@ func (c *command) root() *cobra.Command {
 	root.PersistentFlags().StringVar(&c.bridge, "bridge", "", "bridge of the flows, groups, meters, addresses or new ports (default: the first)")
 	c.fleet.register(root.PersistentFlags())
 	root.PersistentFlags().BoolVar(&c.json, "json", false, "print JSON")
-	// As in ovs-ofctl, these options may precede the verb. So the root command must have them too.
+	// ovs-ofctl allows these options before the command's name. So the root command has them too.
 	for _, name := range []string{"bundle", "strict", "no-stats", "names", "no-names", "may-create"} {
 		root.Flags().Bool(name, false, "")
 		_ = root.Flags().MarkHidden(name) // error ignored: the flag exists, because Bool has just defined it
@@ -162,7 +161,8 @@ func (c *command) root() *cobra.Command {
 	return root
 }
 
-// switchVerbs returns the verbs for the objects of a switch, newly made: a verb can only be in one command.
+// switchVerbs returns the commands for the objects of a switch. It makes them anew at each call,
+// because a cobra command can have only one parent.
 func (c *command) switchVerbs() []*cobra.Command {
 	return slices.Concat(c.portVerbs(), c.flowVerbs(), c.tableVerbs(), c.modTableVerbs(), c.tlvVerbs(), c.macVerbs(),
 		c.conntrackVerbs(), c.toolVerbs(), c.bridgeVerbs(), c.controllerVerbs())

@@ -21,7 +21,8 @@ const modTableHelp = `Changes the settings of a flow table, or of all tables:
 
   weft mod-table 3 limit:1000 evict`
 
-// modTableVerbs returns the verbs of ovs-ofctl(8) for the settings of flow tables, mod-table and dump-tables.
+// modTableVerbs returns ovs-ofctl's commands for the settings of flow tables: mod-table and
+// dump-tables.
 func (c *command) modTableVerbs() []*cobra.Command {
 	return []*cobra.Command{
 		{

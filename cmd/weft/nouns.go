@@ -11,9 +11,9 @@ import (
 	"weft/cmd/manpage"
 )
 
-// nouns are the kinds of objects of a switch, with their verbs, as in "weft flow add". Each verb has a word
-// from ovs-ofctl, ovs-vsctl, ovs-dpctl or ovs-appctl that does the same, as in "weft add-flow". Users may
-// type either. The nouns of weft-central, such as net, host and port, are in central*.go.
+// nouns are the kinds of objects of a switch, with their commands, as in "weft flow add". Each has a
+// second name from ovs-ofctl, ovs-vsctl, ovs-dpctl or ovs-appctl, as in "weft add-flow". Users may type
+// either. The nouns for weft-central, such as net, host and port, are in central*.go.
 var nouns = []struct {
 	name, short string
 	verbs       []nounVerb
@@ -50,14 +50,15 @@ var nouns = []struct {
 	{"fail-mode", "what a bridge does without a controller", []nounVerb{{"set", "set-fail-mode"}, {"get", "get-fail-mode"}, {"del", "del-fail-mode"}}},
 }
 
-// nounVerb is a verb of a noun, and the word of Open vSwitch's tools that does the same.
+// nounVerb is a command below a noun: its name there, and its name in Open vSwitch's tools.
 type nounVerb struct{ name, word string }
 
-// shownVerbs is the largest number of verbs that the line of a noun in "weft help" names.
+// shownVerbs is the largest number of commands that "weft help" lists in the line of a noun.
 const shownVerbs = 8
 
-// nounCommands returns a command for each noun. verbs are commands that have the names of the words.
-// nounCommands renames them to the verbs of the nouns, so they must not be in use elsewhere.
+// nounCommands returns a command for each noun, such as "weft flow", with its subcommands. verbs are
+// new commands with their names of Open vSwitch's tools. nounCommands renames them, so they must have
+// no other parent.
 func nounCommands(verbs []*cobra.Command) (list []*cobra.Command) {
 	for _, n := range nouns {
 		var subs []*cobra.Command
@@ -81,8 +82,8 @@ func nounCommands(verbs []*cobra.Command) (list []*cobra.Command) {
 	return list
 }
 
-// wordOf returns the word of Open vSwitch's tools for a verb, or the verb's name if it has none.
-// The tables of verbs, such as ofctlVerbs, have these words.
+// wordOf returns a command's name in Open vSwitch's tools, or its own name if it has none there. The
+// tables of commands, such as ofctlVerbs, have these names.
 func wordOf(verb *cobra.Command) string {
 	if word, ok := verb.Annotations[manpage.SameAs]; ok {
 		return word
@@ -93,8 +94,8 @@ func wordOf(verb *cobra.Command) string {
 	return verb.Name()
 }
 
-// calledAs returns the name of a verb for messages. If the verb belongs to a noun, the name includes the
-// noun.
+// calledAs returns the name of a command for messages. For a subcommand of a noun this is, for example,
+// "flow add".
 func calledAs(verb *cobra.Command) string {
 	if _, ok := verb.Annotations[manpage.SameAs]; ok {
 		return verb.Parent().Name() + " " + verb.Name()

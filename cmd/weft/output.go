@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// output is where a verb writes its results. It keeps the first write error, with which the verb then fails.
-// So weft does not end with success if, for example, the disk is full.
+// output is where a command writes its results. It keeps the first write error, and the command then
+// fails with it. So weft does not report success if, for example, the disk is full.
 type output struct {
 	io.Writer
 	err error

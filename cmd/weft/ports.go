@@ -156,7 +156,7 @@ func (c *command) addPort(args []string, mayExist bool) error {
 	return c.printChangedPort(&p)
 }
 
-// portWords maps the words of ovs-ofctl's mod-port to the options of a port that mean the same.
+// portWords maps the words of ovs-ofctl's mod-port to the options of a port that do the same.
 var portWords = map[string]string{"up": "admin=up", "down": "admin=down", "flood": "flood=on", "no-flood": "flood=off"}
 
 func (c *command) modPort(_ *cobra.Command, args []string) error {
@@ -179,7 +179,7 @@ func (c *command) modPort(_ *cobra.Command, args []string) error {
 	return c.printChangedPort(&p)
 }
 
-// printChangedPort prints the warnings about a port that a verb has added or changed. With --json it prints
+// printChangedPort prints the warnings about a port that was added or changed. With --json it prints
 // the whole port.
 func (c *command) printChangedPort(p *api.Port) error {
 	if c.json {

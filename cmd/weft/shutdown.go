@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shutdownPatience is the longest time that the verb shutdown waits for weftd and its engine to end.
+// shutdownPatience is how long "weft shutdown" waits for the processes weftd and engine to end.
 const shutdownPatience = 60 * time.Second
 
 const shutdownHelp = `Ends weftd and its engine. No frame is forwarded afterwards: taps are removed, XDP

@@ -4,7 +4,7 @@ package main
 
 import "github.com/spf13/cobra"
 
-// toolVerbs returns the verbs that show what the switch does, such as trace and capture.
+// toolVerbs returns the commands that show what the switch does, such as trace and capture.
 func (c *command) toolVerbs() []*cobra.Command {
 	return []*cobra.Command{c.traceVerb(), c.packetOutVerb(), c.captureVerb(), c.monitorVerb(), c.topVerb(), c.benchVerb()}
 }

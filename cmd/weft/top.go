@@ -114,7 +114,7 @@ func (c *command) printTop(view *topView, live, single bool) error {
 		_, err := fmt.Fprintln(c.out, strings.Join(lines, "\n"))
 		return err
 	}
-	// Each line clears the rest of its row. Clearing the whole screen first would make it flicker.
+	// Each line clears the rest of its row. To clear the whole screen first would make it flicker.
 	_, err := fmt.Fprint(c.out, "\x1b[H"+strings.Join(lines, "\x1b[K\r\n")+"\x1b[K\x1b[J")
 	return err
 }

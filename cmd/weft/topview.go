@@ -12,7 +12,8 @@ import (
 	"weft/api"
 )
 
-// topView is what "weft top" shows at one time. Its rates are per second, averaged over the last interval.
+// topView is the contents of the screen of "weft top" at one time. Rates are per second, averaged over
+// the last interval.
 type topView struct {
 	IntervalS float64     `json:"interval_s"`
 	Version   string      `json:"version"`
@@ -28,9 +29,9 @@ type topView struct {
 	Hottest   []api.Hot   `json:"hottest"`
 }
 
-// topWorker is the row of one worker. Busy is the fraction of the time in which it handled frames. Exact,
-// Megaflow and Miss are the fractions of its look-ups that the exact-match cache, a megaflow, and neither
-// answered.
+// topWorker is the row of one worker. Busy is the fraction of the time in which it has handled frames.
+// Exact, Megaflow and Miss are fractions of its look-ups: found in the exact-match cache, found as a
+// megaflow, and not found.
 type topWorker struct {
 	Core        int     `json:"core"`
 	Busy        float64 `json:"busy"`

@@ -76,12 +76,13 @@ func rootCommand() *cobra.Command {
 	return root
 }
 
-// keepOthersOut makes this process create all files and sockets without write permission for others,
-// whatever umask it was started with. Whoever can write to a vhost-user socket can be its front end.
+// keepOthersOut sets the umask so that others may not write to the files and sockets that this process
+// creates, whatever umask it was started with. Whoever can write to a vhost-user socket can connect to
+// it in place of a guest's driver.
 func keepOthersOut() { unix.Umask(unix.Umask(0o077) | 0o002) }
 
-// runControl runs control with the settings that readSettings returns. At SIGHUP it calls readSettings
-// again.
+// runControl runs the control process with the settings that readSettings returns. At SIGHUP it calls
+// readSettings again.
 func runControl(readSettings func() (*settings, error)) error {
 	s, err := readSettings()
 	if err != nil {

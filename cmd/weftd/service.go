@@ -22,15 +22,15 @@ func notify(log *slog.Logger, state string) {
 	}
 }
 
-// serviceStatus reports the progress of the start to systemd. One goroutine uses it.
+// serviceStatus reports to systemd how far the start of weftd is. One goroutine uses it.
 type serviceStatus struct {
 	log      *slog.Logger
 	watchdog func() // starts to serve systemd's watchdog
 	serving  bool
 }
 
-// delayed reports to systemd what the start waits for. The service counts as started, because the API
-// answers already, and because a package upgrade would otherwise wait, too.
+// delayed tells systemd that the service has started, and what it still waits for. The API answers
+// already. If the service did not count as started, a package upgrade would wait.
 func (s *serviceStatus) delayed(reason string) { s.notify(reason) }
 
 func (s *serviceStatus) ready() { s.notify("") }
@@ -43,17 +43,15 @@ func (s *serviceStatus) notify(status string) {
 	}
 }
 
-// notifyReloading reports the beginning of a reload to systemd. The caller reports the end with
-// READY=1.
+// notifyReloading tells systemd that a reload begins. The caller reports its end with READY=1.
 func notifyReloading(log *slog.Logger) {
 	var now unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &now) // fails for an unknown clock only
 	notify(log, fmt.Sprintf("%s\nMONOTONIC_USEC=%d", daemon.SdNotifyReloading, now.Nano()/1000))
 }
 
-// keepWatchdog tells systemd's watchdog, as long as the API answers, that this process
-// is sound. An error response counts as an answer, because control refuses requests
-// while it replaces an engine.
+// keepWatchdog notifies systemd's watchdog regularly as long as the API answers. An error response
+// counts as an answer, because the control process refuses requests while it replaces an engine.
 func keepWatchdog(socket string, log *slog.Logger) {
 	limit, err := daemon.SdWatchdogEnabled(false)
 	if err != nil || limit == 0 {

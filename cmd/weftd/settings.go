@@ -33,9 +33,9 @@ const (
 	defaultCerts = "/etc/weft/central"
 
 	defaultOpenFlowCerts = "/etc/weft/openflow"
-	// besideSocket is the value of openflow-socket that stands for the path at which ovs-ofctl looks for
-	// the switch. The path ends in mgmtSuffix. It is in the directory of the API's socket, or of the
-	// ovsdb-server's socket if the switch has one but no name.
+	// besideSocket is the value of openflow-socket for the path at which ovs-ofctl looks for the
+	// switch. The path ends in mgmtSuffix. Its directory is that of the API's socket, or that of
+	// ovsdb-server's socket if the switch uses ovsdb-server and has no name.
 	besideSocket = "beside"
 	mgmtSuffix   = ".mgmt"
 	secure       = "secure"
@@ -109,8 +109,8 @@ func (s *settings) register(f *pflag.FlagSet) {
 	f.IntVar(&s.SpinUS, "spin-us", control.DefaultSpinUS, "time for which a worker polls empty queues before it sleeps, µs")
 }
 
-// maxSettingsBytes is the largest configuration file in bytes. A longer one is refused: a link to a
-// device such as /dev/zero has no end.
+// maxSettingsBytes is the largest configuration file in bytes. weftd refuses a longer one, such as a
+// link to /dev/zero, which has no end.
 const maxSettingsBytes = 1 << 20
 
 func readSettings(path string) (*settings, error) {
@@ -147,7 +147,7 @@ func settingNames() []string {
 	return names
 }
 
-// fillFrom copies those settings from the configuration file that no flag sets.
+// fillFrom sets each setting that no flag sets to its value in the configuration file.
 func (s *settings) fillFrom(file *settings, flags *pflag.FlagSet) {
 	to, from := reflect.ValueOf(s).Elem(), reflect.ValueOf(file).Elem()
 	for i, name := range settingNames() {
@@ -157,8 +157,8 @@ func (s *settings) fillFrom(file *settings, flags *pflag.FlagSet) {
 	}
 }
 
-// merge returns the settings: from the flags, and from the configuration file where no
-// flag is set. An empty file name means no file.
+// merge returns the settings. A flag has precedence over the configuration file. An empty file name
+// means no file.
 func (s *settings) merge(file string, flags *pflag.FlagSet) (*settings, error) {
 	all := *s
 	if file == "" {

@@ -16,10 +16,9 @@ import (
 	"weft/internal/logs"
 )
 
-// untilSignal returns a context that ends at SIGTERM or SIGINT. SIGTERM, which systemd
-// sends, leaves the engine running for the next control process. SIGINT, the terminal's
-// Ctrl-C, also ends the engine, because nobody may start weftd again. SIGHUP calls
-// reload.
+// untilSignal returns a context that ends at SIGTERM or SIGINT. SIGTERM, which systemd sends, leaves
+// the engine running for the next control process. SIGINT, from Ctrl-C in a terminal, also ends the
+// engine, because perhaps nobody starts weftd again. SIGHUP calls reload.
 func untilSignal(reload func()) (ctx context.Context, stop func()) {
 	ctx, end := context.WithCancelCause(context.Background())
 	got := make(chan os.Signal, 8)
@@ -39,7 +38,7 @@ func untilSignal(reload func()) (ctx context.Context, stop func()) {
 	return ctx, func() { signal.Stop(got); end(nil) }
 }
 
-// reloader rereads the configuration file. One goroutine owns it.
+// reloader reads the configuration file again at SIGHUP. One goroutine uses it.
 type reloader struct {
 	read     func() (*settings, error) // reads the settings from flags and file
 	running  *settings                 // settings of this process
@@ -47,8 +46,8 @@ type reloader struct {
 	log      *slog.Logger
 }
 
-// reload applies level and format of the log. Other changed settings wait for the next start, and
-// reload names them. A wrong file changes nothing.
+// reload applies the log level and the log format of the configuration file. It logs the names of other
+// changed settings, which take effect at the next start. If the file is wrong, nothing changes.
 func (r *reloader) reload() {
 	notifyReloading(r.log)
 	defer notify(r.log, daemon.SdNotifyReady)

@@ -21,9 +21,9 @@ import (
 // noCapability is the value of --capabilities for an empty list.
 const noCapability = "none"
 
-// becomeUser makes this process run as --user with --capabilities. It first makes the
-// directories and raises the limits, which only root can do. Without --user, or if this
-// process runs as this user already, it does nothing.
+// becomeUser makes this process run as the user of --user with the capabilities of --capabilities.
+// Before that it does what only root can: it makes the directories and raises resource limits. It does
+// nothing without --user, or if the process runs as this user already.
 func (s *settings) becomeUser() error {
 	if s.User == "" {
 		return nil
@@ -51,8 +51,8 @@ func (s *settings) becomeUser() error {
 	return privilege.Become(account, keep)
 }
 
-// keptCapabilities returns the capabilities of --capabilities. By default these are all
-// that ports need, as far as this process has them.
+// keptCapabilities returns the capabilities that --capabilities names. The default is all that ports
+// need, as far as this process has them.
 func (s *settings) keptCapabilities() ([]cap.Value, error) {
 	switch s.Capabilities {
 	case "":
@@ -63,10 +63,10 @@ func (s *settings) keptCapabilities() ([]cap.Value, error) {
 	return privilege.Parse(s.Capabilities)
 }
 
-// giveState makes the state directory and gives it with its files to an account. It
-// gives the directory last, so that an interrupted call begins again. It leaves a
-// directory that belongs to the account already, because its owner may have linked
-// files of others into it.
+// giveState makes the state directory and changes its owner, and that of its files, to an account. The
+// owner of the directory itself is changed last, so that an interrupted call starts over. If the
+// account owns the directory already, giveState changes nothing: the account may have made links to
+// files of others in it.
 func giveState(path string, a *privilege.Account) error {
 	dir, err := safepath.Dir(path, 0o700)
 	if err != nil {
@@ -100,7 +100,7 @@ func giveState(path string, a *privilege.Account) error {
 	return unix.Fchown(int(dir.Fd()), a.UID, a.GID)
 }
 
-// giveNewDir makes a directory for an account, unless it exists.
+// giveNewDir makes a directory that belongs to an account, unless the directory exists.
 func giveNewDir(path string, a *privilege.Account) error {
 	if _, err := os.Lstat(path); err == nil {
 		return nil
