@@ -33,7 +33,7 @@ type Captured struct {
 	HeldUS float64 `json:"held_us,omitempty"`
 	Len    int     `json:"len"`
 	Data   []byte  `json:"data"` // the frame's first bytes, at most CaptureRequest.Snap
-	// Flow has the frame's header fields in match syntax.
+	// Flow has the frame's header fields in the syntax of a flow's match.
 	Flow string `json:"flow"`
 	// Lost is the number of frames that this capture has missed so far, for example because the client
 	// reads too slowly.
@@ -85,8 +85,8 @@ type StageTime struct {
 type CaptureRequest struct {
 	Port  string
 	Drops bool
-	// Snap is the largest number of bytes to capture of each frame. Limit is the number of frames
-	// after which the capture ends. 0 means no limit for both.
+	// Snap is the largest number of bytes to capture of each frame. Limit is the number of frames after
+	// which the capture ends. For both, 0 means no limit.
 	Snap, Limit int
 }
 

@@ -221,8 +221,8 @@ func (c *Client) Bridges() ([]Bridge, error) {
 	return list, c.Do(http.MethodGet, "/v1/bridges", nil, nil, &list)
 }
 
-// ShutDown ends the daemon, the engine and the ports. It returns the ids of the processes, which may
-// still run for a moment.
+// ShutDown stops the daemon and the engine, and so all ports. It returns the ids of the processes,
+// which may still run for a moment.
 func (c *Client) ShutDown() (ShuttingDown, error) {
 	var s ShuttingDown
 	return s, c.Do(http.MethodPost, "/v1/shutdown", nil, nil, &s)

@@ -45,8 +45,8 @@ type Tuple struct {
 	DstPort uint16 `json:"dst_port"`
 }
 
-// Expectation is a connection that has been announced but has not begun. FTP or TFTP has announced it
-// on the connection Parent.
+// Expectation is a connection that connection tracking expects but that has not begun. FTP or TFTP has
+// announced it on the connection Parent.
 type Expectation struct {
 	Protocol string `json:"protocol"`
 	Tuple    Tuple  `json:"tuple"` // SrcPort 0: any port
@@ -103,9 +103,9 @@ type ChangeConntrack struct {
 	ClearLimits    []uint16    `json:"clear_limits,omitempty"`
 	// ClearDefaultLimit removes the limit DefaultLimit.
 	ClearDefaultLimit bool `json:"clear_default_limit,omitempty"`
-	// Timeouts has timeouts in seconds, by name. They apply to the zone TimeoutZone or, without one,
-	// to all zones that have no timeouts of their own. If Timeouts is empty, ClearTimeouts restores
-	// the defaults.
+	// Timeouts has timeouts in seconds, by name. They apply to the zone TimeoutZone. Without
+	// TimeoutZone, they apply to all zones that have no timeouts of their own. If Timeouts is empty,
+	// ClearTimeouts restores the defaults.
 	Timeouts      map[string]uint32 `json:"timeouts_s,omitempty"`
 	TimeoutZone   *uint16           `json:"timeout_zone,omitempty"`
 	ClearTimeouts bool              `json:"clear_timeouts,omitempty"`
@@ -153,7 +153,7 @@ func (c *Client) FlushConnections(args []string) (ConnectionsChanged, error) {
 	return n, c.Do(http.MethodDelete, "/v1/conntrack", url.Values{"arg": args}, nil, &n)
 }
 
-// Expectations returns the announced connections of the zone with this number, or of all zones if
+// Expectations returns the expected connections of the zone with this number, or of all zones if
 // zoneText is empty.
 func (c *Client) Expectations(zoneText string) ([]Expectation, error) {
 	query := url.Values{}
@@ -170,7 +170,7 @@ func (c *Client) Conntrack() (Conntrack, error) {
 	return s, c.Do(http.MethodGet, "/v1/conntrack/settings", nil, nil, &s)
 }
 
-// ChangeConntrack changes those settings of the connection table that change has.
+// ChangeConntrack changes the settings of the connection table that are set in change.
 func (c *Client) ChangeConntrack(change ChangeConntrack) error {
 	return c.Do(http.MethodPost, "/v1/conntrack/settings", nil, change, nil)
 }

@@ -7,7 +7,7 @@ import (
 	"net/url"
 )
 
-// MAC is a MAC address that the action normal has learned or that a port declares.
+// MAC is a MAC address that the OpenFlow action NORMAL has learned or that a port's options declare.
 type MAC struct {
 	PortNumber uint32  `json:"port_number"`
 	Port       string  `json:"port"`

@@ -25,9 +25,8 @@ type Event struct {
 	Reason string     `json:"reason,omitempty"`
 	Flow   *Flow      `json:"flow,omitempty"` // state after the event; for a deleted flow, its last state
 	Port   *PortState `json:"port,omitempty"`
-	// Connection is the connection at the time of the event, without its remaining
-	// time. Time is the time at which the daemon received the event: usually about 10
-	// ms after the event.
+	// Connection is the connection at the time of the event, without the time until its timeout. Time
+	// is the time at which the daemon received the event, usually about 10 ms after it.
 	Connection *Connection `json:"connection,omitempty"`
 	Lost       uint64      `json:"lost,omitempty"`
 }

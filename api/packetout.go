@@ -10,7 +10,7 @@ type PacketOut struct {
 	Text string `json:"text"`
 }
 
-// PacketSent is the result of a PacketOut request.
+// PacketSent says which actions were executed for a PacketOut, and why the frame may have been dropped.
 type PacketSent struct {
 	Actions string `json:"actions"`        // datapath actions that were executed
 	Drop    string `json:"drop,omitempty"` // drop reason if the frame did not reach all outputs

@@ -31,7 +31,8 @@ type Group struct {
 	ID   uint32 `json:"id"`
 	Type string `json:"type"`
 	Line string `json:"line"` // whole group in the format of ovs-ofctl dump-groups
-	// Packets and Bytes count since the group was added or last modified.
+	// DurationS counts from the addition of the group. Packets and Bytes start at 0 whenever it is
+	// modified.
 	DurationS float64       `json:"duration_s"` // since the group was added
 	Flows     int           `json:"flows"`      // number of flows that name the group
 	Packets   uint64        `json:"packets"`

@@ -25,7 +25,7 @@ type Trace struct {
 	Tracked bool `json:"tracked,omitempty"`
 }
 
-// Values of TraceStep.Kind.
+// Values of TraceStep.Kind, which says what a step of a Trace is.
 const (
 	// look-up in the table TraceStep.Table; TraceStep.Rule is null if no flow has matched
 	StepTable  = "table"

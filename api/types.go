@@ -351,8 +351,8 @@ type BFD struct {
 	// absent: it has never been heard.
 	DetectionMS int    `json:"detection_ms,omitempty"`
 	SilenceMS   *int64 `json:"silence_ms,omitempty"`
-	// Received and Sent count packets of the session. Refused counts packets from the
-	// remote that did not belong to the session or exceeded its rate.
+	// Received and Sent count packets of the session. Refused counts packets from the remote that did
+	// not belong to the session or came faster than its rate allows.
 	Received uint64 `json:"received"`
 	Sent     uint64 `json:"sent"`
 	Refused  uint64 `json:"refused"`
@@ -416,9 +416,8 @@ type ChangeFlows struct {
 // FlowsChanged has the number of flows that were added, changed or deleted.
 type FlowsChanged struct {
 	Flows int `json:"flows"`
-	// Notes has at most ten warnings about match fields that were ignored because the
-	// match lacks their prerequisites. Warnings about a file begin with the line
-	// number.
+	// Notes has at most ten warnings. Each is about a match field that was ignored because the match
+	// lacks its prerequisite, such as eth_type. Warnings about a file begin with the line number.
 	Notes []string `json:"notes,omitempty"`
 }
 

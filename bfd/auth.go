@@ -29,7 +29,7 @@ const (
 )
 
 const (
-	// KeyLength is the length of the longest key in bytes, which is the length of a SHA-1 digest.
+	// KeyLength is the length of the longest key in bytes. It is the length of a SHA-1 digest.
 	KeyLength = 20
 	// MaxLength is the length in bytes of a packet with an authentication section.
 	MaxLength  = Length + authLength

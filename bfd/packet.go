@@ -13,7 +13,7 @@ const Length = 24
 // State is the state of a session (RFC 5880 section 4.1).
 type State uint8
 
-// States.
+// States of a session (RFC 5880 section 4.1).
 const (
 	AdminDown State = iota
 	Down

@@ -35,8 +35,9 @@ type Session struct {
 	HeardNS  uint64 // time of the last packet that the session accepted; 0: never
 	SinceNS  uint64 // time of the last change of State
 	random   uint64 // state of a xorshift generator, not 0
-	// heardSequence is the sequence number of the last authentic packet, and sequenceNS its time; 0:
-	// no packet yet. sequence is the number of the last packet sent.
+	// heardSequence is the sequence number of the last authentic packet from the remote, and sequenceNS
+	// the time of this packet; 0: no packet yet. sequence is the sequence number of the last packet
+	// sent.
 	sequenceNS              uint64
 	sequence, heardSequence uint32
 	// Mine and Theirs are the discriminators. Theirs is 0 until a packet with Mine has come
@@ -81,8 +82,8 @@ func (s *Session) Configure(c Config) {
 	s.usedTx, s.usedRx, s.polling = min(s.usedTx, c.MinTx), max(s.usedRx, c.MinRx), true
 }
 
-// Resume continues a session whose owner was not running until now. The remote gets its whole
-// detection time again.
+// Resume continues a session whose caller was not running until now. The remote gets the whole
+// detection time again before it counts as down.
 func (s *Session) Resume(now uint64) {
 	s.TxNS = now
 	if s.ExpiryNS != 0 {
@@ -90,8 +91,8 @@ func (s *Session) Resume(now uint64) {
 	}
 }
 
-// Postpone extends the detection time by ns nanoseconds, because the owner did not receive packets for
-// that long.
+// Postpone moves the end of the detection time by ns nanoseconds, because the caller could not receive
+// packets for that long.
 func (s *Session) Postpone(ns uint64) {
 	if s.ExpiryNS != 0 {
 		s.ExpiryNS += ns

@@ -30,9 +30,9 @@ const (
 	listPage = 500
 	// saveChunk is the number of bytes of a backup in one gRPC message.
 	saveChunk = 256 << 10
-	// peerTimeout limits calls to other centrals, except Sync and Waiting.
+	// peerTimeout limits a gRPC call to another central. The calls Sync and Waiting may take longer.
 	peerTimeout = 2 * time.Second
-	// Tokens are valid for defaultInvite, or for a given time of at most maxInvite.
+	// Without a given lifetime, a token is valid for defaultInvite. The largest lifetime is maxInvite.
 	defaultInvite = time.Hour
 	maxInvite     = 7 * 24 * time.Hour
 )
@@ -43,8 +43,8 @@ type Config struct {
 	Store *store.Store
 	Hub   *hub.Hub
 	CA    *pki.CA // certificate authority of the fleet; nil: the site's own CA signs certificates
-	// Members is set if the centrals run an embedded etcd. A new central then becomes a
-	// member of etcd.
+	// Members is true if the centrals run an embedded etcd. A new central then also becomes a member of
+	// etcd.
 	Members bool
 	// Dial connects to another central; nil if there are none.
 	Dial func(address string) (grpc.ClientConnInterface, error)
@@ -63,7 +63,7 @@ type Service struct {
 	Config
 }
 
-// New returns a Service for Register.
+// New returns a Service. Its method Register adds the gRPC services to a server.
 func New(c Config) *Service { return &Service{Config: c} }
 
 // peers implements the gRPC service Peer. It is a type of its own, because the services Admin and Peer

@@ -112,8 +112,8 @@ func serialOf(der []byte) string {
 	return cert.SerialNumber.Text(16)
 }
 
-// addCentral completes the reply to a new central. It adds the CA's key and, if etcd
-// is embedded, adds the new central to the members of etcd.
+// addCentral completes the reply to a new central with the CA's key. If etcd is embedded, it also adds
+// the new central to the members of etcd.
 func (s *Service) addCentral(ctx context.Context, name, peer string, reply *wire.Enrolled) (err error) {
 	if reply.CaKey, err = s.CA.Key(); err != nil || !s.Members {
 		return err

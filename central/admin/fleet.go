@@ -93,7 +93,7 @@ type hostState struct {
 	trouble string // one line; "": none
 }
 
-// connected returns the states of the connected hosts by id.
+// connected returns what the hosts that are connected to any central have reported, by the host's id.
 func (s *Service) connected(ctx context.Context) map[string]hostState {
 	hosts := map[string]hostState{}
 	all, _, _, err := s.sessions(ctx)

@@ -63,9 +63,9 @@ func (g *Gate) Stats() GateStats {
 	return GateStats{len(g.revoked), g.refused, g.ended}
 }
 
-// Revocations gives the Gate the revocations that have changed in the store, or all of them if
-// isComplete is true. The Gate ends the calls whose certificates are revoked. The hub
-// calls it as OnRevocations.
+// Revocations passes the Gate the revocations that have changed in the store, or all of them if
+// isComplete is true. The Gate ends running calls whose certificates are revoked. It is a function for
+// hub.Hub.OnRevocations.
 func (g *Gate) Revocations(isComplete bool, changed []store.Object) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

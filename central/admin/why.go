@@ -94,8 +94,8 @@ func (w *investigation) explain() {
 	if !w.reply.Alive {
 		w.reply.Missing = append(w.reply.Missing, fmt.Sprintf("host %s, which has the port, is connected to no central", host.Name))
 	}
-	// Any host with a bound port in the network may send to this port. So the reply says whether each has
-	// applied the port's binding.
+	// Any host with a bound port in the network may send to this port. So the reply says for each
+	// whether it has applied the revision that bound the port.
 	need := w.service.Hub.HostsOf(p.Net)
 	need[host.Id] = host.Name
 	var late []string

@@ -23,7 +23,7 @@ type Recorder struct {
 	onApply   func(*agent.Changes)
 }
 
-// NewRecorder returns a recorder with ports.
+// NewRecorder returns a recorder for a switch with these ports.
 func NewRecorder(local ...agent.LocalPort) *Recorder {
 	return &Recorder{local: local, nets: map[uint32]agent.Net{}, ports: map[string]agent.Port{}, addresses: map[AddressKey]agent.Address{}}
 }
@@ -32,14 +32,14 @@ func NewRecorder(local ...agent.LocalPort) *Recorder {
 // call the recorder.
 func (r *Recorder) OnApply(f func(*agent.Changes)) { r.onApply = f }
 
-// Ports implements agent.Switch.
+// Ports implements agent.Switch. It returns the ports from NewRecorder or SetPorts.
 func (r *Recorder) Ports() []agent.LocalPort {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Clone(r.local)
 }
 
-// Trouble implements agent.Switch.
+// Trouble implements agent.Switch. It never reports an error.
 func (r *Recorder) Trouble() string { return "" }
 
 // SetPorts replaces the ports. The caller then calls the agent's PortsChanged.
@@ -59,7 +59,7 @@ func (r *Recorder) SetPorts(local ...agent.LocalPort) {
 	}
 }
 
-// Apply implements agent.Switch.
+// Apply implements agent.Switch. It records the changes.
 func (r *Recorder) Apply(c *agent.Changes) error {
 	r.apply(c)
 	if r.onApply != nil {
@@ -114,14 +114,14 @@ func (r *Recorder) apply(c *agent.Changes) {
 	r.unknown += len(c.Unknown)
 }
 
-// Addresses returns the number of addresses that the recorder knows.
+// Addresses returns the number of MAC addresses that the agent has added.
 func (r *Recorder) Addresses() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.addresses)
 }
 
-// Has reports whether the recorder knows a MAC address in a VNI.
+// Has reports whether the agent has added a MAC address in the network with this VNI.
 func (r *Recorder) Has(vni uint32, mac uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -129,7 +129,7 @@ func (r *Recorder) Has(vni uint32, mac uint64) bool {
 	return ok
 }
 
-// Here reports whether a MAC address in a VNI belongs to one of the recorder's own ports.
+// Here reports whether a MAC address, in the network with this VNI, belongs to a port of this switch.
 func (r *Recorder) Here(vni uint32, mac uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

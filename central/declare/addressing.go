@@ -31,7 +31,7 @@ type Addressing struct {
 	RA string `toml:"ra,omitempty" json:"ra,omitempty"`
 }
 
-// Route is a route for guests besides the default routers, in text PREFIX@ROUTER.
+// Route is a route that guests get besides the default routers. Its text is PREFIX@ROUTER.
 type Route struct {
 	To  netip.Prefix
 	Via netip.Addr
@@ -54,7 +54,7 @@ func (r *Route) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// wire returns the settings as a message; nil: none.
+// wire returns the settings as a protobuf message, or nil if nothing is set.
 func (a *Addressing) wire() *wire.Addressing {
 	w := &wire.Addressing{Routers: addressSlices(a.Routers), Dns: addressSlices(a.DNS), Domain: a.Domain, Service: addressSlices(a.Service),
 		Dhcp: a.DHCP, LeaseS: a.Lease, Advertise: a.RA}

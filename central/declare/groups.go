@@ -101,7 +101,6 @@ func parseRule(text string, find func(nameOrID string) (id string, err error)) (
 	return nil, fail("%s", ruleForm)
 }
 
-// parseDetail parses the ports or the ICMP type of a rule.
 func parseDetail(r *wire.GroupRule, text string) error {
 	if wire.HasICMPType(r.Protocol) {
 		n, err := strconv.ParseUint(text, 10, 8)
@@ -133,7 +132,7 @@ func parseDetail(r *wire.GroupRule, text string) error {
 	return nil
 }
 
-// parsePrefix parses an address, or a prefix whose other bits are zeros.
+// parsePrefix parses an IP address or a prefix. The bits after the prefix must be zeros.
 func parsePrefix(text string) (netip.Prefix, error) {
 	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" && !a.Is4In6() {
 		return netip.PrefixFrom(a, a.BitLen()), nil

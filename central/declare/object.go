@@ -13,7 +13,7 @@ import (
 	"weft/central/wire"
 )
 
-// Net is a network in files and output.
+// Net is a declared network, in the form for TOML files and JSON output.
 type Net struct {
 	Name string `toml:"name" json:"name"`
 	ID   string `toml:"id,omitempty" json:"id,omitempty"`
@@ -24,15 +24,15 @@ type Net struct {
 	Addressing
 }
 
-// Host is a host in files and output.
+// Host is a declared host, in the form for TOML files and JSON output.
 type Host struct {
 	Name     string     `toml:"name" json:"name"`
 	ID       string     `toml:"id,omitempty" json:"id,omitempty"`
 	Endpoint netip.Addr `toml:"endpoint" json:"endpoint"`
 }
 
-// Port is a port in files and in output. Its fields Net, Host and MoveTo are names. In
-// files and words they may also be ids.
+// Port is a declared port, in the form for TOML files and JSON output. Its fields Net, Host and MoveTo
+// are names. In input they may also be ids.
 type Port struct {
 	Name      string       `toml:"name" json:"name"`
 	ID        string       `toml:"id,omitempty" json:"id,omitempty"`

@@ -33,7 +33,7 @@ func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2("proto")} }
 // turns off gRPC's estimate of the bandwidth, which costs two pings for each message.
 const window = 1 << 20
 
-// ServerOptions returns the options of a Hub's gRPC server: Codec and constant windows.
+// ServerOptions returns the options of a Hub's gRPC server: Codec, and a constant flow-control window.
 func ServerOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{grpc.ForceServerCodecV2(Codec()), grpc.InitialWindowSize(window), grpc.InitialConnWindowSize(window)}
 }
@@ -47,7 +47,8 @@ func (c codec) Marshal(v any) (mem.BufferSlice, error) {
 	return c.CodecV2.Marshal(v)
 }
 
-// rawOf puts the tag and the length of an element of wire.Batch before an encoded wire.ToHost.
+// rawOf makes an encoded wire.ToHost an element of a wire.Batch: it puts the tag and the length in
+// front.
 func rawOf(message []byte) rawMessage {
 	raw := make(rawMessage, 0, protowire.SizeTag(fieldMessages)+protowire.SizeBytes(len(message)))
 	return protowire.AppendBytes(protowire.AppendTag(raw, fieldMessages, protowire.BytesType), message)

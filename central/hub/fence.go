@@ -19,7 +19,7 @@ const (
 	// example because etcd has no leader. After this time the hub answers with what it knows, and sets
 	// ABSENCE_LATE.
 	fenceTimeout = 250 * time.Millisecond
-	// maxFenced limits the number of answers that wait. At the limit the hub answers at
+	// maxFenced limits the number of answers that wait for the store. At the limit the hub answers at
 	// once with what it knows, and sets ABSENCE_LATE.
 	maxFenced = 65536
 )

@@ -62,7 +62,7 @@ type network struct {
 	byIP                        map[netip.Addr]*port
 
 	subscribers map[*session]struct{}
-	// sessions of the hosts that have asked for an address which no port has
+	// sessions of hosts that have asked for an address, by this address; no port has it yet
 	waiting map[address]map[*session]struct{}
 	reset   rawMessage // encoded NetReset; nil: not encoded yet
 
@@ -75,7 +75,7 @@ type address struct {
 	ip  netip.Addr
 }
 
-// netChanges has the changes of one network since the last round.
+// netChanges has the changes of one network that the next round sends to hosts.
 type netChanges struct {
 	view bool
 	// remake is true if hosts get the whole network again: the hub begins or ends to send its addresses

@@ -8,7 +8,7 @@ import "weft/central/wire"
 // (wire.LocalPort). Of a port on another host it needs only the ids of the groups, which are in the
 // port's wire.Place. So a changed rule goes only to hosts that have a port in the group.
 
-// group is a declared group, or an undeclared one that ports name.
+// group is a declared group, or one that ports name before it is declared.
 type group struct {
 	id       string
 	declared *wire.Group        // nil: not declared, or no more

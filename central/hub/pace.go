@@ -63,8 +63,8 @@ func (p *pacer) join(s *session) {
 	}
 }
 
-// nextSession returns the first session of the queue if the rate allows a batch now,
-// otherwise nil.
+// nextSession returns the first session of the queue and takes a token, if there is a token. Otherwise
+// it returns nil.
 func (p *pacer) nextSession(now time.Time) *session {
 	p.tokens = min(p.tokens+now.Sub(p.filled).Seconds()*p.rate, p.burst)
 	p.filled = now

@@ -38,9 +38,9 @@ type syncWait struct {
 	done     chan struct{}
 }
 
-// endRevision sends a session its queued messages, followed by a Revision message with
-// the hub's present revision. If report or s.ask is true, the message asks the host to
-// report the revision that it has applied.
+// endRevision sends a session its queued messages. A Revision message with the hub's revision comes
+// after them. If report or s.ask is true, this message asks the host to report which revision it has
+// applied.
 func (h *Hub) endRevision(s *session, report bool) {
 	h.putRevision(s, report)
 	s.flush()

@@ -312,7 +312,7 @@ func (h *Hub) updateOwn(s *session, p *port) {
 		if s.attached(p) && p.declared != nil {
 			h.sayRefused(s, p)
 		}
-		// a host that has removed the port itself needs no message soon
+		// The host may have removed the port itself. The message about it is then not urgent.
 		s.urgent = s.urgent || p.declared == nil || s.attached(p)
 		return
 	}
@@ -338,10 +338,10 @@ func (h *Hub) updateOwn(s *session, p *port) {
 	if !p.bindable(s.host) || here && slices.Equal(p.bind.GetEndpoint(), h.endpointOf(s)) {
 		return
 	}
-	// The port is bound at once if it is unbound, if its declaration names this host, or if
-	// the host's endpoint has changed. A port that moves is bound after its first frame on
-	// the new host. If the port is unbound because this host's binding was deleted, the hub
-	// first asks the host whether it still has the port (doubt).
+	// The port is bound at once if it is unbound, if its declaration names this host, or if the host's
+	// tunnel endpoint has changed. A port that moves is bound after its first frame on the new host. If
+	// another central has deleted this host's binding, the hub first asks the host whether it still has
+	// the port (see doubt).
 	if p.bind == nil && p.left == s.host {
 		h.doubt(s, p)
 	} else if p.bind == nil || here || p.declared.GetHost() == s.host || s.heard(p) {

@@ -29,8 +29,8 @@ const (
 	// wait for the store. A host's session ends with a longer one.
 	maxQuestion = 1 << 10
 	maxPull     = 1 << 20
-	// maxTrouble limits the bytes of a host's trouble (the error text of its last report) that the hub
-	// keeps, maxVersion the bytes of its version. The hub cuts off the rest.
+	// maxTrouble limits the bytes that the hub keeps of the error text in a host's report, and
+	// maxVersion those of the host's version. The hub cuts off the rest.
 	maxTrouble = 4 << 10
 	maxVersion = 128
 	// maxInterests is the limit of addresses for which one host may ask. The hub sends the host the
@@ -58,6 +58,8 @@ type session struct {
 	groups  bool // the host obeys the rules of groups
 	// names or ids of the host's ports; the value is true if the host has seen a frame
 	// of the port
+	// ports of the host, by name or id; the value is true if the host has received a frame from the
+	// port
 	keys      map[string]bool
 	own       map[*port]ownPort
 	nets      map[*network]int  // number of the host's ports in each network
@@ -94,7 +96,7 @@ type session struct {
 	wake   chan struct{}
 }
 
-// ownPort is what a session's host has last been sent about one of its ports.
+// ownPort is what the hub has last sent a host about one of the host's ports.
 type ownPort struct {
 	net   *network
 	bound bool // the port is bound to the host, or was and has moved away
@@ -205,7 +207,7 @@ func (h *Hub) end(s *session) {
 	h.checkWaiting()
 }
 
-// detachAll removes a session from all indexes. The host's ports stay bound.
+// detachAll removes a session from everything that refers to it. The host's ports stay bound.
 func (h *Hub) detachAll(s *session) {
 	s.behind = false // the pacer sends the session nothing more
 	for key := range s.keys {
@@ -313,9 +315,9 @@ func (h *Hub) attach(s *session, key string, heard bool) {
 	}
 }
 
-// presentKey returns the name or id by which the session already has the port of an Attach message,
-// otherwise key. Hosts before version 0.3 announce a port by its name, report the port's first frame
-// under its id, and send a Detach only for the name.
+// presentKey returns the name or id under which the session already has the port of a message Attach.
+// If it does not have the port, presentKey returns key. Hosts before version 0.3 report a port under
+// its name, the port's first frame under its id, and the end of the port only under its name.
 func (h *Hub) presentKey(s *session, key string) string {
 	if p := h.fleet.ports[key]; p != nil && p.declared != nil {
 		if _, present := s.keys[p.declared.GetName()]; present {
@@ -479,7 +481,7 @@ func (s *session) beat() {
 	s.notify()
 }
 
-// close ends the session's stream.
+// close ends the session's stream with an error.
 func (s *session) close(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

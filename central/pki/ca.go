@@ -29,8 +29,8 @@ const (
 	// DefaultLife is how long other certificates are valid. Their holders renew them
 	// after two thirds of this time.
 	DefaultLife = 90 * 24 * time.Hour
-	// backdate is the time between a certificate's creation and the earlier time from which it is
-	// valid, so that machines whose clocks are late accept it.
+	// backdate is the time by which the validity of a certificate begins before the certificate is
+	// issued. So machines whose clocks are late accept it.
 	backdate = time.Hour
 	// CentralName is a DNS name in every certificate of the role central. The etcd members of a fleet
 	// accept connections only from certificates with this name.
@@ -273,7 +273,8 @@ func parseKey(der []byte) (crypto.Signer, error) {
 // writeFile replaces a file atomically, unless the file already has this content.
 func writeFile(file string, text []byte, mode os.FileMode) error {
 	if old, err := os.ReadFile(file); err == nil && bytes.Equal(old, text) {
-		// not always, because chmod fails if the file is another user's
+		// chmod fails if the file belongs to another user. So it is left out if the mode is right
+		// already.
 		if info, err := os.Stat(file); err == nil && info.Mode().Perm() == mode {
 			return nil
 		}

@@ -18,7 +18,7 @@ import (
 // Role says what the holder of a certificate may do.
 type Role string
 
-// The roles.
+// Roles of certificates.
 const (
 	// a weft-central server, which may call other centrals and be a member of etcd
 	Central Role = "central"

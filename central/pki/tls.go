@@ -58,7 +58,7 @@ type Keys struct {
 	ca      *x509.CertPool
 }
 
-// Load reads the files for the first time.
+// Load reads the files and returns their contents as Keys.
 func Load(files Files) (*Keys, error) {
 	k := &Keys{files: files}
 	return k, k.reload()

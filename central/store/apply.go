@@ -52,8 +52,8 @@ func (s *Store) Apply(ctx context.Context, request *wire.ChangeRequest) (int64, 
 	return a.revision, s.nameMentions(ctx, a.err, objects)
 }
 
-// prepare reads the keys that the request concerns and computes the changes. If the
-// request has already taken effect, applied is its revision.
+// prepare reads the keys that the request needs and adds the request's changes to the view v. If the
+// request has already taken effect, applied is its revision, and v is nil.
 func (a *applying) prepare(ctx context.Context, locked bool) (v *view, applied int64, err error) {
 	v, applied, err = a.readState(ctx, locked)
 	if err != nil || applied != 0 {

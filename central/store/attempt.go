@@ -16,12 +16,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Pauses between attempts at a request to etcd, and the limit of large transactions.
+// Pauses between attempts at a request to etcd, and limits for large transactions.
 const (
 	retryFirst = 10 * time.Millisecond
 	retryMost  = 200 * time.Millisecond
-	// largeTimeout limits a transaction of more than largeBytes, and each transaction
-	// of a large request.
+	// largeTimeout limits the time of a transaction of more than largeBytes, and of each transaction
+	// that is a part of a large request (see journal.go).
 	largeTimeout = 10 * time.Second
 	largeBytes   = 64 << 10
 )
@@ -69,9 +69,9 @@ func pause(ctx context.Context, n int) error {
 	}
 }
 
-// patience returns the time limit of the next attempt at a request to etcd. n is the number of
-// earlier attempts. The limit doubles with each attempt, because an attempt that ends early
-// makes a slow member do its work again.
+// patience returns the time limit of the next attempt at a request to etcd. n is the number of earlier
+// attempts. The limit doubles with each attempt. If it did not, a slow member of etcd would begin the
+// same work again and again.
 func (s *Store) patience(n int) time.Duration {
 	limit := attemptTimeout
 	if s.leaderChanged != nil {

@@ -102,7 +102,7 @@ type EmbedConfig struct {
 	// Existing means that the member joins a running cluster. AddMember has added its URL to the cluster
 	// before.
 	Existing bool
-	// Token identifies the cluster, so that two clusters do not mix.
+	// Token identifies the cluster. Members refuse members with another token.
 	Token string
 	TLS   TLSFiles
 	// Members has the connections of other members, whose TLS handshakes are done. nil: etcd listens at

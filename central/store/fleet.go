@@ -18,8 +18,7 @@ import (
 	"weft/central/wire"
 )
 
-// Keys that belong neither to the declaration nor to the state of hosts. Both expire
-// with a lease:
+// Keys of running centrals and of tokens. Both expire with a lease:
 //
 //	central/<name>   the wire.Central of a running central
 //	invite/<digest>  the wire.InviteRequest of an unused token
@@ -31,8 +30,8 @@ const (
 // centralTTL is the time after which the lease of a central ends if it is not renewed.
 const centralTTL = 5 * time.Second
 
-// Objects returns all objects of the selected kinds at one revision. If a large request
-// is in progress, it waits for its end.
+// Objects returns all objects of the selected kinds at one revision. It first waits for the end of a
+// large request (see journal.go), whose parts take effect at several revisions.
 func (s *Store) Objects(ctx context.Context, selected ...Kind) (revision int64, objects []Object, err error) {
 	if revision, err = s.settled(ctx); err != nil {
 		return 0, nil, err
@@ -133,12 +132,11 @@ func (s *Store) OfNet(ctx context.Context, id string) (revision int64, objects [
 	return revision, objects, nil
 }
 
-// Revision returns the current revision of the store. If a large request is taking
+// Revision returns the current revision of the store. If a large request (see journal.go) is taking
 // effect, Revision waits for its end.
 func (s *Store) Revision(ctx context.Context) (int64, error) { return s.settled(ctx) }
 
-// settled returns a revision at which no large request is in progress. It waits for
-// such a revision.
+// settled waits until no large request (see journal.go) is in progress, and returns the revision.
 func (s *Store) settled(ctx context.Context) (int64, error) {
 	for {
 		r, err := s.read(ctx, []clientv3.Op{clientv3.OpGet(writerKey)})
@@ -260,8 +258,6 @@ func (s *Store) Centrals(ctx context.Context) ([]*wire.Central, error) {
 	})
 	return objects, err
 }
-
-// The following methods manage the members of the embedded etcd.
 
 // AddMember adds a new member to the cluster before the member starts. It returns the
 // list of members for EmbedConfig.Cluster. The new member has no vote until

@@ -97,7 +97,6 @@ func decodeWriter(value []byte, mod int64) (*writer, error) {
 
 func (w *writer) chunkKey(n int) string { return fmt.Sprintf("%s%s/%08d", journalPrefix, w.Token, n) }
 
-// encodeChunk encodes the operations of a chunk.
 func encodeChunk(changes []change) ([]byte, error) {
 	t := &pb.TxnRequest{}
 	for _, c := range changes {
@@ -284,7 +283,8 @@ func lostIsConflict(err error) error {
 	return err
 }
 
-// errLost means that another store has changed or deleted the key "writer".
+// errLost means that another store has changed or deleted the key "writer", which this store had
+// written.
 var errLost = errors.New("another store has the writer")
 
 // step writes *update to the key "writer", together with further operations, in one transaction. It

@@ -53,7 +53,7 @@ const (
 // use.
 type Store struct {
 	client *clientv3.Client
-	// kv executes transactions, and watcher executes watches. They are the client, or make function
+	// kv executes transactions, and watcher executes watches. Both are the client, or make function
 	// calls to a member in this process.
 	kv      clientv3.KV
 	watcher clientv3.Watcher
@@ -139,9 +139,9 @@ type Sink interface {
 	Progress(revision int64)
 }
 
-// BindRequest is a request to bind a port to a host, or to release the binding. If the
-// port's declaration names this host in move_to, the binding also completes the move:
-// the declaration then names only this host.
+// BindRequest is a request to store or to delete a binding, the record of the host on which a port is.
+// If the port's declaration names the host in move_to, the binding completes the move: the declaration
+// then names only this host.
 type BindRequest struct {
 	Port     string // id
 	Host     string // id
@@ -149,8 +149,7 @@ type BindRequest struct {
 	// Expected is the generation of the port's current binding as the caller knows
 	// it, or 0 if the port is not bound.
 	Expected int64
-	// Release makes the request remove the port's binding, if the port is bound to
-	// Host.
+	// Release is true for a request to delete the binding, if the port is bound to Host.
 	Release bool
 }
 

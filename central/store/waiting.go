@@ -11,9 +11,9 @@ import (
 	"weft/central/wire"
 )
 
-// A port may be on a host before it is declared. If the store knows the host, the
-// transaction that declares the port binds it, too. Without this, the host's hub sees
-// the declaration and binds the port in a second transaction.
+// A host may have a port before the port is declared. If the store knows this host, the transaction
+// that declares the port also binds it. Otherwise the host's hub binds the port in a second
+// transaction, when it has received the declaration.
 
 // SetWaiting sets a function that returns the host which already has the port p, before p is declared,
 // or "" if it knows none. The declaration must allow the host. The result may be out of date, because

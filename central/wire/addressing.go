@@ -19,9 +19,8 @@ const (
 	// bytes on the wire, which have two more than the text.
 	MaxDomain = 253
 	maxLabel  = 63
-	// MinLease and MaxLease limit the lease in seconds. Clients ask again after half of it, so
-	// that a lease below a minute would load the hosts. 0xffffffff means for ever (RFC 2131
-	// section 3.3).
+	// MinLease and MaxLease limit the lease in seconds. Clients renew a lease after half of it. A lease
+	// below a minute would cost the hosts much work. 0xffffffff means for ever (RFC 2131 section 3.3).
 	MinLease = 60
 	MaxLease = 1<<32 - 1
 	// Values of Addressing.advertise, the mode of router advertisements.

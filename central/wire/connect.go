@@ -14,8 +14,8 @@ import (
 const (
 	firstPause = 20 * time.Millisecond
 	mostPause  = 500 * time.Millisecond
-	// connectTimeout limits an attempt. If packets are lost, TCP waits longer and longer
-	// before it sends its first segment again, so a new attempt is faster.
+	// connectTimeout limits an attempt. If packets are lost, TCP waits longer and longer before it
+	// sends the SYN again, so that a new attempt is faster.
 	connectTimeout = 5 * time.Second
 )
 

@@ -25,7 +25,7 @@ type Usage struct{ Message string }
 
 func (e *Usage) Error() string { return e.Message }
 
-// Usagef formats a Usage.
+// Usagef returns a Usage whose text it formats as fmt.Sprintf does.
 func Usagef(format string, args ...any) error {
 	return &Usage{fmt.Sprintf(format, args...)}
 }

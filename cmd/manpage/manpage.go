@@ -36,7 +36,7 @@ type Chapter struct {
 	Text  string
 }
 
-// Command returns a hidden verb for make install, which writes the manual pages below a
+// Command returns a hidden command that "make install" runs. It writes the manual pages below a
 // directory.
 func Command(pages func() []Page) *cobra.Command {
 	return &cobra.Command{
@@ -102,7 +102,7 @@ func heading(out io.Writer, title, text string) {
 	}
 }
 
-// writeVerbs writes a section for each verb of cmd.
+// writeVerbs writes a section of the manual page for each subcommand of cmd.
 func writeVerbs(out io.Writer, cmd *cobra.Command) {
 	for _, verb := range verbsOf(cmd) {
 		writeVerb(out, verb)
@@ -110,7 +110,7 @@ func writeVerbs(out io.Writer, cmd *cobra.Command) {
 	}
 }
 
-// verbsOf returns the verbs that the help of cmd lists, without help topics.
+// verbsOf returns the subcommands of cmd that its help lists, without help topics.
 func verbsOf(cmd *cobra.Command) []*cobra.Command {
 	verbs := slices.DeleteFunc(slices.Clone(cmd.Commands()), func(v *cobra.Command) bool { return !v.IsAvailableCommand() })
 	slices.SortFunc(verbs, func(a, b *cobra.Command) int { return cmp.Compare(a.Name(), b.Name()) })
@@ -160,7 +160,6 @@ func writeFlags(out io.Writer, flags *pflag.FlagSet) {
 	})
 }
 
-// writeText writes a help text.
 func writeText(out io.Writer, text string) {
 	literal := false
 	newParagraph := true

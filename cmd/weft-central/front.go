@@ -86,7 +86,7 @@ type front struct {
 	unproven uint64 // failed handshakes
 }
 
-// frontLimits are limits of the connections at one address of a central.
+// frontLimits are the limits of a front: how many connections of each kind it keeps open.
 type frontLimits struct {
 	strangers        int // maxStrangers or maxMemberStrangers
 	addressStrangers int // maxAddressStrangers or maxMemberAddressStrangers
@@ -139,7 +139,7 @@ func mostHosts() int {
 	return max(files-reservedFiles-maxStrangers-maxMemberStrangers, files/4)
 }
 
-// Accept implements net.Listener.
+// Accept implements net.Listener. It waits for a connection whose TLS handshake is complete.
 func (e *entrance) Accept() (net.Conn, error) {
 	select {
 	case c := <-e.conns:
@@ -155,10 +155,10 @@ func (e *entrance) Close() error {
 	return nil
 }
 
-// Addr implements net.Listener.
+// Addr implements net.Listener. It returns the address at which the front listens.
 func (e *entrance) Addr() net.Addr { return e.front.inner.Addr() }
 
-// Close implements net.Conn.
+// Close implements net.Conn. It also removes the connection from the front's list.
 func (c *conn) Close() error {
 	c.front.mu.Lock()
 	c.front.forget(c)
@@ -276,7 +276,7 @@ type begunConn struct {
 	read  bool // the first byte has been returned
 }
 
-// Read implements net.Conn.
+// Read implements net.Conn. Its first call returns the byte that was read before.
 func (c *begunConn) Read(b []byte) (int, error) {
 	if c.read || len(b) == 0 {
 		return c.Conn.Read(b)
@@ -411,7 +411,7 @@ func (proven) ClientHandshake(context.Context, string, net.Conn) (net.Conn, cred
 	return nil, nil, errors.New("no credentials of a client")
 }
 
-// Info implements credentials.TransportCredentials.
+// Info implements credentials.TransportCredentials. gRPC uses it only for texts.
 func (proven) Info() credentials.ProtocolInfo {
 	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
 }

@@ -11,7 +11,7 @@ import (
 const centralFiles = `  /var/lib/weft-central  settings, certificates and store of a central (--data)
   /etc/weft/central      certificate of a host or an operator: ca.pem, cert.pem, key.pem`
 
-// manPages returns weft-central(8).
+// manPages returns the manual page weft-central(8).
 func manPages(root *cobra.Command) []manpage.Page {
 	return []manpage.Page{{
 		Name: "weft-central", Section: 8, Summary: "declaration of a fleet of weft switches", Root: root, Text: root.Long,

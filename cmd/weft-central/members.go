@@ -16,7 +16,7 @@ const memberIOTimeout = 5 * time.Second
 // membersListener accepts connections of other centrals. Reads and writes on them have a time limit.
 type membersListener struct{ net.Listener }
 
-// Accept implements net.Listener.
+// Accept implements net.Listener. It returns a memberConn.
 func (l membersListener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
@@ -28,7 +28,7 @@ func (l membersListener) Accept() (net.Conn, error) {
 // memberConn is a connection whose reads and writes take at most memberIOTimeout.
 type memberConn struct{ net.Conn }
 
-// Read implements net.Conn.
+// Read implements net.Conn. It fails after memberIOTimeout.
 func (c memberConn) Read(b []byte) (int, error) {
 	if err := c.SetReadDeadline(time.Now().Add(memberIOTimeout)); err != nil {
 		return 0, err
@@ -36,7 +36,7 @@ func (c memberConn) Read(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
-// Write implements net.Conn.
+// Write implements net.Conn. It fails after memberIOTimeout.
 func (c memberConn) Write(b []byte) (int, error) {
 	if err := c.SetWriteDeadline(time.Now().Add(memberIOTimeout)); err != nil {
 		return 0, err

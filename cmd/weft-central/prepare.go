@@ -82,8 +82,8 @@ must include ` + pki.CentralName + `.`,
 	return cmd
 }
 
-// makeKeys makes a CA, and certificates for the central and for an administrator. If
-// the flags name files of the site's own CA, makeKeys checks these files instead.
+// makeKeys makes a CA, a certificate for the central and one for an administrator. If the flags name
+// files of the site's own CA, makeKeys only checks these files.
 func (s *settings) makeKeys(data string) error {
 	if s.CA != "" || s.Certificate != "" || s.Key != "" || s.CAKey != "" {
 		return s.checkSite()

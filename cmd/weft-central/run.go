@@ -45,8 +45,7 @@ const (
 	pingTimeout = 5 * time.Second
 	// stopTimeout is how long a central that stops waits for running calls.
 	stopTimeout = 2 * time.Second
-	// choresEvery is the interval of a central's regular work: new members of etcd get
-	// a vote, and the certificate is renewed when it is due.
+	// choresEvery is the interval of a central's regular work (see chores).
 	choresEvery = time.Second
 	// reclaimEvery is the shortest time between two attempts to make room in a full
 	// store. The etcd member does not answer during an attempt.

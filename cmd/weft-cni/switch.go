@@ -101,7 +101,7 @@ func (s *weftSwitch) addPort(name string, options []string) error {
 	return nil
 }
 
-// deletePort deletes the port, if there is one.
+// deletePort deletes a port of weftd. It does nothing if there is no such port.
 func (s *weftSwitch) deletePort(name string) error {
 	err := repeat(func() error { return s.api.DelPortIfExists(name) })
 	if err != nil {

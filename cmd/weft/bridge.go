@@ -27,8 +27,8 @@ var fileVerbs = strings.Fields("add-flows replace-flows diff-flows add-groups")
 
 var bareName = regexp.MustCompile(`^[A-Za-z][\w.-]*$`)
 
-// bridgeHint returns the end of an error message that explains that the first argument is no bridge of this
-// switch. It returns "" if the argument cannot be meant as a bridge's name.
+// bridgeHint returns the end of an error message. It explains that the first argument is no bridge of
+// this switch. If the argument cannot be a bridge's name, bridgeHint returns "".
 func bridgeHint(verb *cobra.Command, args []string) string {
 	if len(args) == 0 || !bareName.MatchString(args[0]) || !slices.Contains(ofctlVerbs, wordOf(verb)) {
 		return ""

@@ -72,8 +72,6 @@ const (
 	ifExists = "it is no error if nothing has this name"
 )
 
-// Networks
-
 const netHelp = `A network has a name and:
   vni=N          its VXLAN network identifier; without it the lowest free one
   mtu=N          bytes of an IP packet (default: the underlay's less the encapsulation)
@@ -239,8 +237,6 @@ func (c *command) listNets(*cobra.Command, []string) error {
 		return w.Flush()
 	})
 }
-
-// Hosts
 
 const hostHelp = `A host has a name, which is the common name of its certificate, and:
   endpoint=IP   the address of its VXLAN tunnels

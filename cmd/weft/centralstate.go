@@ -121,7 +121,7 @@ type whyPort struct {
 	Missing    []string     `json:"missing"` // reasons why the port cannot be reached, one line each
 }
 
-// programmed says which revision of the declaration a host has applied.
+// programmed says which revision of the declaration a host has applied. It is a part of whyPort.
 type programmed struct {
 	Host    string `json:"host"`
 	Applied int64  `json:"applied"`

@@ -109,8 +109,8 @@ func (c *command) changeByFile(op, name string) error {
 	return ofFile(name, c.changeFlows(api.ChangeFlows{Op: op, Text: text, File: true}))
 }
 
-// ofFile adds the file's name to an error that the daemon reports about a line of the file. It returns other
-// errors unchanged.
+// ofFile puts the file's name in front of an error that the daemon reports about a line of the file. It
+// returns other errors unchanged.
 func ofFile(name string, err error) error {
 	var refused *api.Refused
 	if !errors.As(err, &refused) || !strings.HasPrefix(refused.Message, "line ") {

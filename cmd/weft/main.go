@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command weft is the client of the daemons weftd and weft-central. It manages a switch's ports and flows and
-// shows their statistics. For weft-central, it declares the networks of a fleet of hosts.
+// Command weft manages a switch and shows its state: it sends requests to the daemon weftd. It also
+// declares the networks, ports and hosts of a fleet of switches: it sends them to the daemon
+// weft-central.
 package main
 
 import (
@@ -76,7 +77,7 @@ func exitCode(err error) int {
 	return exit.Failed
 }
 
-// command is one run of weft. It has the state that all verbs share.
+// command is one run of weft, with the state that all subcommands share.
 type command struct {
 	stdin  io.Reader
 	out    io.Writer

@@ -41,7 +41,7 @@ func isTerminal(w io.Writer) bool {
 	return err == nil
 }
 
-// unlimited is the width and the height, in characters, that terminalSize gives to an output that is no
+// unlimited is the width and height in characters that terminalSize returns if the output is no
 // terminal.
 const unlimited = 1 << 20
 

@@ -128,8 +128,8 @@ func (c *command) printBridges(list []api.Bridge) error {
 	return w.Flush()
 }
 
-// buildText returns the version and the commit of a build as text. v is "" for an engine of an early version,
-// which does not report them.
+// buildText returns the version and the commit of a build as text. An engine of an early version does
+// not report them; v is then "".
 func buildText(v, commit string) string {
 	if v == "" {
 		return "of an unknown version"

@@ -47,8 +47,8 @@ func (c *command) shutdownVerb() *cobra.Command {
 	}
 }
 
-// awaitEnd waits until the process pid, which is weftd, has ended. The engine ends before weftd. It returns
-// an error after shutdownPatience.
+// awaitEnd waits until weftd, whose process id is pid, has ended. weftd ends after the engine. awaitEnd
+// returns an error after shutdownPatience.
 func awaitEnd(pid int) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {

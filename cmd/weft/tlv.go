@@ -11,8 +11,8 @@ import (
 	"weft/api"
 )
 
-// tlvVerbs returns the verbs of ovs-ofctl(8) for the TLV map of a bridge, which maps Geneve options to fields
-// tun_metadata.
+// tlvVerbs returns the commands of ovs-ofctl(8) for the TLV map of a bridge, which maps Geneve options
+// to the match fields tun_metadata0 to tun_metadata63.
 func (c *command) tlvVerbs() []*cobra.Command {
 	return []*cobra.Command{
 		{

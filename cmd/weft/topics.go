@@ -290,7 +290,8 @@ valid.
 Tables are for people. With --json every verb prints JSON for programs. An error is one line on
 standard error.`
 
-// manPages returns the manual pages of weft: one for the command with all verbs, and one for each help topic.
+// manPages returns the manual pages of weft: one for weft with all its commands, and one for each help
+// topic.
 func manPages(root *cobra.Command) []manpage.Page {
 	pages := []manpage.Page{{
 		Name: "weft", Section: 8, Summary: root.Short, Root: root, Text: weftText,

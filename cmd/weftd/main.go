@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command weftd is the daemon. Without arguments it runs the control process, which
-// starts the command weftd engine: the process of the workers.
+// Command weftd is the daemon of a switch. Without arguments it runs the control process, which has the
+// API and the flow tables. The control process starts "weftd engine", whose workers forward the frames.
 package main
 
 import (

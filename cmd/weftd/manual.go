@@ -39,7 +39,7 @@ const tomlText = `The configuration file of weftd(8), which weftd --config names
 An unknown key and a wrong value are refused with the line. A key that is missing has its
 default. Each key has the name of an option of weftd, which overrides it.`
 
-// manPages returns weftd(8) and weft.toml(5).
+// manPages returns the manual pages weftd(8) and weft.toml(5).
 func manPages(root *cobra.Command) []manpage.Page {
 	return []manpage.Page{
 		{Name: "weftd", Section: 8, Summary: "virtual switch for virtual machines and containers", Root: root, Text: weftdText,

@@ -14,8 +14,8 @@ import (
 	"weft/api"
 )
 
-// notify reports a state of sd_notify(3) to systemd. It does nothing if systemd has not
-// started this process.
+// notify sends a state of sd_notify(3) to systemd. It does nothing if systemd has not started this
+// process.
 func notify(log *slog.Logger, state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
 		log.Warn("systemd cannot be notified", "state", state, "error", err)

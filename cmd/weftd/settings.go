@@ -172,7 +172,6 @@ func (s *settings) merge(file string, flags *pflag.FlagSet) (*settings, error) {
 	return &all, nil
 }
 
-// checkLog checks the settings of the log.
 func (s *settings) checkLog() error {
 	if _, err := logs.ParseLevel(s.LogLevel); s.LogLevel != "" && err != nil {
 		return exit.Usagef("log-level: %v", err)
@@ -241,7 +240,7 @@ func (s *settings) config() (control.Config, error) {
 // isPowerOfTwo reports whether n is a power of two between the limits.
 func isPowerOfTwo(n, lowest, highest int) bool { return n >= lowest && n <= highest && n&(n-1) == 0 }
 
-// openFlow checks the settings of OpenFlow connections, and returns them in the form for package bridges.
+// openFlow checks the settings of OpenFlow connections, and converts them for package bridges.
 func (s *settings) openFlow() (bridges.OpenFlow, error) {
 	c := bridges.OpenFlow{Socket: s.OpenFlowSocket, Certs: s.OpenFlowCerts, Standalone: s.FailMode == standalone}
 	switch c.Socket {
@@ -289,7 +288,8 @@ func (s *settings) openFlow() (bridges.OpenFlow, error) {
 	return c, nil
 }
 
-// parseVsockAllow parses comma-separated words of the form CID=ROLE.
+// parseVsockAllow parses the setting that gives roles to peers with a vsock CID: words of the form
+// CID=ROLE, separated by commas.
 func parseVsockAllow(text string) (map[uint32]access.Role, error) {
 	allow := map[uint32]access.Role{}
 	if text == "" {
