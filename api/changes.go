@@ -7,9 +7,9 @@ import "net/http"
 // Changes is a list of changes that the daemon makes in order, in one transaction. If the daemon is
 // killed meanwhile, either all or none of them are in effect after its restart.
 //
-// If the daemon refuses a change, the result depends on the changes before it. It takes them back,
-// unless one of them has changed a table or a setting of connection tracking; then they stay. If the
-// engine cannot use the device of a port, all changes except those of this port stay.
+// If the daemon refuses a change, it takes back the changes before it. It cannot do so if one of them
+// has changed a table or a setting of connection tracking; then all changes before the refused one
+// stay. If the engine cannot use the device of a port, all changes except those of this port stay.
 type Changes struct {
 	Changes []Change `json:"changes"`
 }

@@ -10,7 +10,8 @@ type PacketOut struct {
 	Text string `json:"text"`
 }
 
-// PacketSent says which actions were executed for a PacketOut, and why the frame may have been dropped.
+// PacketSent has the actions that were executed for a PacketOut. It has a drop reason if the frame did
+// not reach all outputs.
 type PacketSent struct {
 	Actions string `json:"actions"`        // datapath actions that were executed
 	Drop    string `json:"drop,omitempty"` // drop reason if the frame did not reach all outputs

@@ -328,8 +328,8 @@ type LACPEnd struct {
 type BondMember struct {
 	Name    string `json:"name"`
 	Enabled bool   `json:"enabled"`
-	// MayEnable is true if the link is up and no command has disabled the member. The field Enabled
-	// follows it after the delay updelay or downdelay. DelayMS is the rest of this delay in
+	// MayEnable is true if the link is up and no command has disabled the member. Enabled takes the
+	// same value after a delay, updelay or downdelay. DelayMS is the rest of this delay in
 	// milliseconds.
 	MayEnable bool  `json:"may_enable"`
 	DelayMS   int64 `json:"delay_ms,omitempty"`

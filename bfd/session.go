@@ -104,9 +104,9 @@ func (s *Session) DetectionNS() uint64 {
 	return uint64(s.theirMultiplier) * uint64(max(s.usedRx, s.theirMinTx)) * microsecond
 }
 
-// Receive handles a packet that may belong to the session (RFC 5880 section 6.8.6). If accepted is
-// false, it does not, and Receive has changed nothing. If answer is true, the caller must send the
-// result of Answer at once.
+// Receive handles a packet that may belong to the session (RFC 5880 section 6.8.6). accepted is false
+// if the session refuses the packet; Receive has then changed nothing. If answer is true, the caller
+// must send the result of Answer at once.
 //
 // A packet whose field Yours is 0 comes from a system that does not know this session's discriminator.
 // If its own discriminator is that of the known remote, Receive handles it like any other packet.

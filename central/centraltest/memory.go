@@ -112,7 +112,7 @@ func (m *Memory) list() (list []store.Object) {
 	return list
 }
 
-// Bind implements hub.Store. It applies all requests that it does not refuse at one revision.
+// Bind implements hub.Store. It applies all requests in one revision, except those that it refuses.
 func (m *Memory) Bind(_ context.Context, requests []store.BindRequest) []store.BindResult {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -279,8 +279,9 @@ func (c *Client) List(ctx context.Context, request *wire.ListRequest) (*declare.
 	return declare.NewFleet(parts), nil
 }
 
-// Sync waits until all connected hosts have applied a revision, if hosts is set. The reply has this
-// revision. 0 stands for the revision that the store has now. Only ctx limits the time.
+// Sync returns a reply with the given revision; 0 stands for the revision that the store has now. If
+// hosts is set, it first waits until all connected hosts have applied the revision. Only ctx limits the
+// time.
 func (c *Client) Sync(ctx context.Context, revision int64, hosts bool) (reply *wire.SyncReply, err error) {
 	err = c.tryAll(ctx, forever, func(ctx context.Context, a wire.AdminClient) error {
 		reply, err = a.Sync(ctx, &wire.SyncRequest{Revision: revision, WaitHosts: hosts})

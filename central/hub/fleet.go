@@ -78,7 +78,7 @@ type address struct {
 // netChanges has the changes of one network that the next round sends to hosts.
 type netChanges struct {
 	view bool
-	// remake is true if hosts get the whole network again: the hub begins or ends to send its addresses
+	// remake is true if hosts get the whole network again: the hub starts or stops sending addresses
 	// without being asked, or flooding was turned on or off
 	remake  bool
 	ports   map[*port]bool  // true if hosts have been sent an earlier place of the port

@@ -119,8 +119,8 @@ func (h *Hub) beats(ctx context.Context) {
 }
 
 // beatAll sends a message to each session that has got none for about beatTicks ticks. The message has
-// the changes that are queued for the session, because it then costs hardly more than an empty one. The
-// caller holds mu.
+// the changes that are queued for the session: they make it hardly more expensive than an empty
+// message. The caller holds mu.
 func (h *Hub) beatAll() {
 	h.tick++
 	if h.fleet.changed() { // a Revision sent before the round would overtake the changes

@@ -267,8 +267,9 @@ func (h *Hub) having(list []*session, p *port) []*session {
 }
 
 // releaseAbsent deletes the binding of a port to a connected host that no longer has the port. The hub
-// does not do this only when the host's message Detach arrives. The hub that got the Detach may have
-// died before it deleted the binding. A hub that was suspended may also write an old binding late.
+// calls it after each change of the port, not only after the host's message Detach. The hub that got
+// the Detach may have died before it deleted the binding. A hub that was suspended may also write an
+// old binding late.
 //
 // releaseAbsent also deletes a binding to an undeclared host. A central deletes a host first and the
 // host's bindings afterwards, and may have died in between.

@@ -154,9 +154,9 @@ func (ca *CA) Renew(csr []byte, old *x509.Certificate, life time.Duration) ([]by
 	return ca.sign(csr, name, role, since, life)
 }
 
-// RevokedBefore returns the time that a revocation at the time now stores. It refuses certificates
-// whose validity begins before this time. signs is true if CA.Sign issues the certificates: their
-// validity begins an hour (backdate) before they are issued.
+// RevokedBefore returns the time to store in a revocation that is made now. The revocation refuses
+// certificates whose validity begins before this time. signs is true if CA.Sign issues the
+// certificates: their validity begins an hour (backdate) before they are issued.
 func RevokedBefore(now time.Time, signs bool) time.Time {
 	if signs {
 		now = now.Add(-backdate)

@@ -265,8 +265,9 @@ func (a *applying) interrupted(err error) error {
 	return fmt.Errorf("request %s may or may not have had an effect, send it again: %w", a.id, err)
 }
 
-// keys returns the keys that the method plan reads for the request. Missing are the guards of the names
-// and addresses that the stored objects have now: they are known only after the objects have been read.
+// keys returns the keys that the method plan reads for the request. It leaves out the guard keys of the
+// names and addresses that the stored objects have now. They are known only after the objects have been
+// read.
 func (a *applying) keys() []string {
 	keys := []string{requestKey(a.id)}
 	for _, w := range a.objects {

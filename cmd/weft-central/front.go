@@ -411,7 +411,7 @@ func (proven) ClientHandshake(context.Context, string, net.Conn) (net.Conn, cred
 	return nil, nil, errors.New("no credentials of a client")
 }
 
-// Info implements credentials.TransportCredentials. gRPC uses it only for texts.
+// Info implements credentials.TransportCredentials. It returns "tls" as the name of the protocol.
 func (proven) Info() credentials.ProtocolInfo {
 	return credentials.ProtocolInfo{SecurityProtocol: "tls"}
 }

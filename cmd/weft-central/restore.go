@@ -17,7 +17,7 @@ import (
 )
 
 // restoreBump is added to the revision of a store that is restored from a backup. A new binding of a
-// port gets the store's revision as its generation. It must be larger than all generations that hosts
+// port gets the store's revision as its generation. This generation must be larger than all that hosts
 // saw after the backup.
 const restoreBump = 1 << 32
 
