@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// auditSteps is the number of recent storm steps that the audit keeps and prints.
+// auditSteps is the number of steps that an audit keeps.
 const auditSteps = 100
 
-// audit keeps the last steps of a storm. They show which step has lost frames that the switch did not
-// count.
+// audit keeps a line for each of the last steps of a storm, the test that plays random attacks
+// (storm.go). If frames are lost without being counted, the lines show in which step.
 type audit struct{ events []string }
 
-// step records a step, and how many frames are missing after it. A frame is missing if it was sent, but
-// neither received nor counted as dropped. Frames in flight are missing too.
+// step appends a line for one step of the storm. "missing" is the number of frames that were sent, but
+// neither received nor counted as dropped. It includes the frames in flight.
 func (a *audit) step(event string, missing int64) {
 	a.events = append(a.events, fmt.Sprintf("%s missing %d: %s", time.Now().Format("15:04:05.000"), missing, event))
 	a.events = a.events[max(0, len(a.events)-auditSteps):]

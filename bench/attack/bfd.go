@@ -133,8 +133,9 @@ func bfdSetup(p *play) error {
 	return peerSocket(p)
 }
 
-// guessBFD forges a packet that would end the session if its discriminator were right. One packet in
-// 100,000 has the right one. That many hits would take 42,000 attackers who guess.
+// guessBFD forges a BFD packet with a random discriminator. The packet would end the session if the
+// discriminator were right. On average, one packet in 100,000 gets the right discriminator on purpose,
+// because chance alone has one hit in 2^32 packets.
 func guessBFD(p *play, b []byte) int {
 	yours := p.rng.Uint32()
 	if p.rng.IntN(100_000) == 0 {

@@ -31,8 +31,9 @@ const (
 	bundleRound = 192 << 20
 )
 
-// bundleMessages returns three flow_mods, each of which meets another limit: one with as many actions as
-// a message can have, one with as many bytes, and one as small as possible.
+// bundleMessages returns three flow_mods. The first one has as many actions as a message can have, the
+// second one as many bytes, and the third one is as small as possible. The switch limits actions, bytes
+// and messages.
 func bundleMessages() [][]byte {
 	var queues []byte
 	for range 4000 {

@@ -120,8 +120,9 @@ func centralSetup(attack func(t *target) error) func(p *play) error {
 	}
 }
 
-// startCentrals starts one weft-central server for each name. The first target of each is its address
-// for hosts and administrators, the second one its address for other centrals.
+// startCentrals starts one weft-central server for each name. It adds two targets for each server:
+// first the address for hosts and administrators, then the address at which etcd listens for other
+// servers.
 func startCentrals(p *play, names ...string) (*fleetPlay, error) {
 	l := lab.New(lab.Program{})
 	p.later(l.Close)
@@ -159,7 +160,8 @@ func (f *fleetPlay) answers(c *lab.Central) (err error) {
 	return err
 }
 
-// fewFiles returns a directory with a weft-central that may open only centralFiles descriptors.
+// fewFiles returns a directory with a script named weft-central. The script starts the real
+// weft-central with a limit of centralFiles open files.
 func fewFiles(l *lab.Lab) (dir string, err error) {
 	program := filepath.Join(l.Programs(), "weft-central")
 	dir = filepath.Join(l.Dir, "few-files")
@@ -176,7 +178,7 @@ func (f *fleetPlay) ask(c *lab.Central) error {
 	return err
 }
 
-// askCentral plays the administrator. It fails if the server does not answer.
+// askCentral lists the networks at the first server. It fails if the server does not answer.
 func askCentral(p *play) error {
 	f := p.vars["fleet"].(*fleetPlay)
 	return p.timed(func() error { return f.ask(f.Centrals[0]) })
@@ -202,7 +204,7 @@ func (t *target) dial(i int) (net.Conn, error) {
 	return list[0], nil
 }
 
-// dialMany opens n connections to the server, each from the next of the attackers' addresses.
+// dialMany opens n connections to the server. They use the attackers' addresses in turn.
 func (t *target) dialMany(first, n int) (list []net.Conn, err error) {
 	err = t.central.Host.Do(func() error {
 		for i := first; i < first+n; i++ {
@@ -230,8 +232,8 @@ func (t *target) dialMany(first, n int) (list []net.Conn, err error) {
 	return list, err
 }
 
-// repeat calls the function "attempt" until the attack ends. An attempt ends when the server closes the
-// attacker's connection.
+// repeat calls the function "attempt" again and again until the attack ends. After a failed call, it
+// pauses for the time attackerRest.
 func (f *fleetPlay) repeat(attempt func() error) {
 	f.ended.Go(func() {
 		for !f.isStopped() {
@@ -242,7 +244,8 @@ func (f *fleetPlay) repeat(attempt func() error) {
 	})
 }
 
-// longNames is the attack of an enrolled host that reports ports with long names.
+// longNames is the attack of a host that has a valid certificate. The host reports ports with long
+// names to the server.
 func longNames(t *target) error {
 	keys, err := t.enrolLiar()
 	if err == nil {
@@ -251,7 +254,8 @@ func longNames(t *target) error {
 	return err
 }
 
-// enrolLiar declares the attackers' host and returns its certificate.
+// enrolLiar adds the attackers' host to the hosts that weft-central knows. It returns the host's
+// certificate and key.
 func (f *fleetPlay) enrolLiar() (*pki.Keys, error) {
 	c := f.Centrals[0]
 	f.Weft("host", "add", "liar", "endpoint=172.16.0.250")
@@ -261,14 +265,15 @@ func (f *fleetPlay) enrolLiar() (*pki.Keys, error) {
 	return pki.Load(pki.FilesIn(certs))
 }
 
-// sendNames reports ports with long names on two sessions.
+// sendNames starts to report ports with long names on two connections at the same time.
 func (t *target) sendNames(keys *pki.Keys) {
 	for i := range 2 {
 		t.repeat(func() error { return t.reportNames(keys, i) })
 	}
 }
 
-// reportNames opens a session and reports ports with long names until the server ends the session.
+// reportNames opens a gRPC stream to the server as the attackers' host. It reports ports with long
+// names until the server ends the stream or the attack is over.
 func (t *target) reportNames(keys *pki.Keys, session int) error {
 	c, err := grpc.NewClient("passthrough:///"+t.address, grpc.WithTransportCredentials(credentials.NewTLS(keys.Client())),
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return t.dial(session) }))
@@ -411,8 +416,8 @@ func idleEverywhere(t *target) error {
 	return nil
 }
 
-// etcdServes opens a connection to the address for other centrals, and expects that the server asks for
-// a certificate. A member of etcd whose listener has failed closes it, or does not accept it.
+// etcdServes fails unless etcd accepts a connection at its address for other servers, and asks for a
+// client certificate.
 func etcdServes(p *play) (err error) {
 	f := p.vars["fleet"].(*fleetPlay)
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(attackerRest) {
@@ -423,7 +428,8 @@ func etcdServes(p *play) (err error) {
 	return fmt.Errorf("other centrals: %w", err)
 }
 
-// asksForCertificate connects from an address that no attacker has.
+// asksForCertificate fails unless the server asks for a client certificate in the TLS handshake. It
+// connects from an address that no attacker uses.
 func (t *target) asksForCertificate() (err error) {
 	var raw net.Conn
 	err = t.central.Host.Do(func() (err error) {
@@ -447,7 +453,8 @@ func (t *target) asksForCertificate() (err error) {
 	return err
 }
 
-// idleStrangers opens connections that send nothing. It replaces those that the server closes.
+// idleStrangers opens connections that send nothing, ten at a time. When the server closes the first of
+// the ten, it closes the other nine too and opens ten new ones.
 func idleStrangers(t *target, connections int) error {
 	for i := range connections / 10 {
 		t.repeat(func() error {

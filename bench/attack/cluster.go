@@ -11,8 +11,9 @@ import (
 	"weft/e2e/lab"
 )
 
-// This file has the attacks on weft-central servers of central.go against all three servers of a cluster
-// at once. Attackers reach the servers' address for hosts and administrators, and that of their etcd.
+// The attacks in this file run against all three servers of a weft-central cluster at once. The
+// attackers connect to both addresses of each server: the one for hosts and administrators, and the one
+// of etcd. central.go has attacks on a single server.
 
 const (
 	// clusterPeak is the number of bytes by which the memory of one server may grow.
@@ -20,7 +21,7 @@ const (
 	clusterHost = "h1"
 )
 
-// memberState has what the attack may not change of one server of the cluster.
+// memberState is one server of the cluster, with the samples of its memory during the attack.
 type memberState struct {
 	central *lab.Central
 	memory  *memoryWatch
@@ -77,8 +78,8 @@ func isConnected(host *lab.Daemon) error {
 	return nil
 }
 
-// administrate lists the networks at each server, changes the declaration, and looks whether the host is
-// connected.
+// administrate lists the networks at each server, adds and deletes a network, and checks that the host
+// is connected.
 func administrate(p *play) error {
 	f := p.vars["fleet"].(*fleetPlay)
 	for _, c := range f.Centrals {
@@ -94,8 +95,8 @@ func administrate(p *play) error {
 	return isConnected(f.Hosts[0])
 }
 
-// clusterLives checks the servers' memory. It then restarts one of them while the attack goes on: the
-// members of etcd must be able to connect to each other.
+// clusterLives checks how much the servers' memory has grown. It then kills one server and starts it
+// again while the attack goes on. The server must answer, and the host must be connected.
 func clusterLives(p *play) error {
 	f := p.vars["fleet"].(*fleetPlay)
 	for _, m := range p.vars["members"].([]memberState) {

@@ -12,32 +12,33 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// This file measures how much of a worker an attack leaves the bystanders, two guests that exchange
-// frames all the time. The result, row.Part, is at most 1: the work that they got, divided by the
-// smaller of the work that they asked for and their fair share.
+// This file measures how well the switch serves two guests, the bystanders, while others attack it. The
+// bystanders exchange frames all the time. The result is row.Part, from 0 to 1. It is 1 if the
+// bystanders got all that they asked for, or their fair share of the worker's time.
 //
-// In most rows, the bystanders ask for a rate far below their fair share: in each round, each takes up
-// to pacedRounds*pacedFrames frames from its ring and sends them on. Part is the number of frames that
-// they took, divided by the number that they were ready to take. A round in which this program had no
-// core asks for nothing. As pacedInFlight frames are on their way, a delay of up to eight rounds (1.3
-// ms) costs nothing.
+// In most attacks, the bystanders ask for much less than their fair share. In each round of the loop
+// that moves their frames, each takes up to pacedRounds*pacedFrames frames from its ring and sends them
+// on. Part is the number of frames that they took, divided by the number that they were ready to take.
+// While the loop has no core, they ask for nothing. Each bystander has pacedInFlight frames in flight,
+// so a delay of up to eight rounds (1.3 ms) does not lower Part.
 //
-// In the rows of fairAttacks, the bystanders are greedy: they always have frames to send.
+// In the attacks of fairAttacks, the bystanders are greedy: they always have frames to send. Part is
+// then the larger of two quotients, but at most 1:
 //
-//   - They ask for the rate that they had before the attack, in frames for each second in which this
-//     program's loop had its core.
-//   - If n ports want time, their fair share is 2/n of the time that the worker spends on the attacker's
-//     and the bystanders' ports (worker_ns of the API, without the uplink). While the loop has no core,
-//     the bystanders want nothing, and the others may use all of the time. So only the time in which the
-//     loop had its core counts.
+//   - The frames that they got, divided by the frames that they asked for. They ask for the rate that
+//     they had before the attack, in frames per second of the loop's CPU time.
+//   - The worker's time that they got, divided by their fair share. If n ports compete for the worker,
+//     the share is 2/n of the time that the worker spends on vhost-user ports (worker_ns of the API).
+//     While the loop has no core, the other ports may use all of this time, so only the time in which
+//     the loop had its core counts.
 
 const (
 	pacedInFlight  = 64  // frames in flight of each paced bystander
 	pacedFrames    = 2   // most frames that a paced bystander takes in one step
 	pacedRounds    = 4   // steps of the loop between two sleeps
 	greedyInFlight = 128 // frames in flight of each greedy bystander
-	// wantingPart defines which ports want time: those that get more than 1/wantingPart of the worker's
-	// time.
+	// wantingPart decides which ports compete with greedy bystanders: those that take more than
+	// 1/wantingPart of the time that the worker spends on vhost-user ports.
 	wantingPart = 50
 )
 
@@ -53,14 +54,15 @@ func fairAttacks() []*attack {
 	}
 }
 
-// demand counts what the bystanders have asked for, and what they have got.
+// demand counts the frames that the bystanders asked for, and the frames that they got.
 type demand struct {
 	wanted, moved uint64        // frames that they were ready to take, and frames that they took
 	cpu           time.Duration // CPU time of the loop, for greedy bystanders
 	ended         time.Time     // end of the last round
 }
 
-// note counts a round that ends now. frames is the number of frames that the guests took in it.
+// note counts one round of the loop that moves the bystanders' frames. "frames" is the number of frames
+// that they took in the round, and "now" is the end of the round.
 func (d *demand) note(c streamConfig, guests, frames int, now time.Time) {
 	if c.paced {
 		d.wanted += uint64(guests * c.rounds * pacedFrames)
@@ -88,15 +90,16 @@ type partMeter struct {
 	failed   error
 }
 
-// partSample has the work of bystanders and ports, since the start or since another sample.
+// partSample says how many frames the bystanders got and how long the worker served each port, since
+// the start or since another sample.
 type partSample struct {
 	demand
 	wall  time.Duration            // length of the measured time
 	ports map[string]time.Duration // worker's time for each port, without uplinks
 }
 
-// beginPart begins the measurement. If the bystanders are greedy, it first measures what they get alone,
-// for at most a second. length is the length of the attack.
+// beginPart begins the measurement of row.Part. For greedy bystanders, it first measures for at most a
+// second how many frames they get without an attack. "length" is the length of the attack.
 func (s *site) beginPart(a *attack, length time.Duration) *partMeter {
 	m := &partMeter{site: s, greedy: a.greedy}
 	if a.greedy {
@@ -123,7 +126,7 @@ func (m *partMeter) sample() (p partSample) {
 	return p
 }
 
-// increase returns the work since the last call of begin.
+// increase returns how much the numbers of a sample have grown since the last call of begin.
 func (m *partMeter) increase() partSample {
 	p := m.sample()
 	p.wanted -= m.from.wanted
@@ -147,7 +150,7 @@ func workerTimes(show *api.Show) map[string]time.Duration {
 	return times
 }
 
-// end computes the part and stores it in the row.
+// end computes row.Part and stores it in the row.
 func (m *partMeter) end(r *row) {
 	p := m.increase()
 	if !m.greedy {
@@ -164,18 +167,19 @@ func (m *partMeter) end(r *row) {
 	r.Notes = fmt.Sprintf("the bystanders got %.2f of the frames that they asked for, and %.2f of the time of %d ports;", s.frames, s.time, s.number)
 }
 
-// share has what greedy bystanders got during an attack.
+// share has the fractions of frames and of time that greedy bystanders got during an attack.
 type share struct {
 	frames float64 // part of the frames that they asked for
 	time   float64 // part of the ports' time, while the loop had its core
 	number int     // number of ports that wanted time
 }
 
-// part returns row.Part: what the bystanders got, divided by the smaller of their demand and their fair
-// share.
+// part returns row.Part of greedy bystanders: the fraction of the frames that they asked for or of
+// their fair share of the time, whichever is larger, but at most 1.
 func (s *share) part() float64 { return min(max(s.frames, s.time*float64(s.number)/2), 1) }
 
-// fairShare compares what the bystanders got during an attack with what they got alone.
+// fairShare computes the fractions from two samples: "baseline" without the attack, and "during" with
+// it.
 func fairShare(baseline, during *partSample) share {
 	wanted := float64(baseline.moved) / max(baseline.cpu.Seconds(), 1e-9) * during.cpu.Seconds()
 	s := share{frames: float64(during.moved) / max(wanted, 1), number: 2}

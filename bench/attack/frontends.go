@@ -37,7 +37,8 @@ func ignoreClosed(err error) error {
 // limits the rate of messages of each port.
 const manyPorts = 8
 
-// socketOf returns the path of the vhost-user socket that the present repeat of the attack uses.
+// socketOf returns the path of the vhost-user socket that the attack uses now. An attack with
+// attack.message uses manyPorts sockets in turn.
 func (p *play) socketOf() string {
 	if p.message {
 		return p.site.socket(fmt.Sprint(p.name, "-", p.repeats%manyPorts))
@@ -73,8 +74,8 @@ func attached(o vhosttest.Options, f func(g *guest) error) func(p *play) error {
 	}
 }
 
-// negotiated calls do with a guest that has the plain features, and its front end, after the
-// negotiation. The switch does not have the guest's memory yet.
+// negotiated connects a front end to the switch and negotiates features. It then calls "do" with the
+// guest and the front end. The switch does not have the guest's memory yet.
 func (p *play) negotiated(do func(g *vhosttest.Guest, f *vhosttest.FrontEnd) error) error {
 	return p.negotiatedWith(vhosttest.Options{Num: 64}, do)
 }
@@ -192,7 +193,8 @@ func fill(fd int) {
 	_ = setBlocking(fd)
 }
 
-// relent empties an eventfd, so that a write that blocks after fill continues. It never blocks itself.
+// relent empties an eventfd that fill has filled. A write that blocks on it then continues. relent
+// itself never blocks.
 func relent(fd int) {
 	_ = unix.SetNonblock(fd, true)
 	for range 8 {
@@ -457,9 +459,9 @@ func (g *guest) truncateUnder(size int) error {
 }
 
 // punchMemory punches holes into the memory file where the guest's buffers are, again and again. The
-// switch then reads zeros. A worker that touches a page of a hole waits for the end of the call. On a busy
-// machine the attacker's thread may lose its core within the call. Then the watchdog replaces the engine,
-// and the next engines do not get the port for a while.
+// switch then reads zeros. A worker that touches a page of a hole waits for the end of the call. On a
+// busy machine, the attacker's thread may lose its core within the call. Then the watchdog replaces the
+// engine, and for a while the new engines do not serve the attacker's port.
 func punchMemory(p *play) error {
 	if n, err := p.hangs(); err != nil || n >= watchdog.HangsForGood {
 		time.Sleep(50 * time.Millisecond) // the port stays out
@@ -488,8 +490,8 @@ func punchMemory(p *play) error {
 	return nil
 }
 
-// unlessHung returns err, or nil if an engine has hung since the set-up: the switch then holds the port
-// back for a while, which is no fault.
+// unlessHung returns err. If the switch has replaced a hung engine since the setup, it returns nil
+// instead: the switch then refuses the attacker's port for a while, which is no fault.
 func (p *play) unlessHung(err error) error {
 	n, showErr := p.hangs()
 	if showErr != nil || n == 0 {
@@ -499,7 +501,8 @@ func (p *play) unlessHung(err error) error {
 	return nil
 }
 
-// hangs returns how many engines the switch has replaced since the set-up; see counting.
+// hangs returns how many engines the switch has replaced since the setup of the attack. The setup
+// function must come from the function counting.
 func (p *play) hangs() (n uint64, err error) {
 	if err = p.answered(); err != nil {
 		return 0, err
@@ -513,10 +516,10 @@ func (p *play) hangs() (n uint64, err error) {
 // free so much.
 const punchedBytes = 4 << 30
 
-// punchWhole punches a hole into the whole file of the guest's memory, which is much longer than the
+// punchWhole punches a hole into the whole file of the guest's memory. The file is much longer than the
 // part that the switch maps. The worker polls the guest's rings, and the kernel makes it wait until all
-// pages of the hole are free. Meanwhile the watchdog kills the engine, and the next engines do not get
-// the port for a while.
+// pages of the hole are free. Meanwhile the watchdog kills the engine, and for a while the new engines
+// do not serve the attacker's port.
 func punchWhole(p *play) error {
 	g, err := p.guest(p.socketOf(), vhosttest.Options{Num: 64})
 	if err != nil {
@@ -554,8 +557,8 @@ func machineFree() (bytes int64) {
 	return bytes << 10
 }
 
-// hangsEnd fails if more engines have hung than it takes until the switch holds back the attacker's port
-// for good. It notes how many engines were replaced.
+// hangsEnd fails if more than watchdog.HangsForGood engines were replaced. After that many hangs, the
+// switch no longer serves the attacker's port at all. hangsEnd notes the number of replaced engines.
 func hangsEnd(p *play) error {
 	n, err := p.hangs()
 	if err != nil {
@@ -568,8 +571,8 @@ func hangsEnd(p *play) error {
 	return nil
 }
 
-// counting returns a setup function that also stores how many engines the switch has replaced so far,
-// for hangsEnd.
+// counting returns a setup function that stores how many engines the switch has replaced so far, and
+// then calls "setup". The function hangs needs this number.
 func counting(setup func(p *play) error) func(p *play) error {
 	return func(p *play) error {
 		show, err := p.site.client.Show()

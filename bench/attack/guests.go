@@ -66,8 +66,8 @@ func megaflowBytes() int64 {
 	return max(512<<20, int64(info.Totalram)*int64(info.Unit)/20)
 }
 
-// sender returns a setup function that adds a port with the flow, and attaches the attacker's guest
-// until the attack ends.
+// sender returns a setup function that adds a vhost-user port, with an OpenFlow flow for the frames
+// from it. The attacker's guest is attached to the port until the attack ends.
 func sender(flow string, o vhosttest.Options, options ...string) func(p *play) error {
 	return func(p *play) error {
 		socket, err := p.port("", flow, options...)
@@ -323,7 +323,7 @@ func ctFlood(p *play) error {
 			}
 		}
 		one.flush()
-		// answers matter: a full table may still keep an answered connection
+		// guest two answers, because a full table evicts connections without an answer first
 		for came, late := 0, time.Now().Add(50*time.Millisecond); came < 16 && time.Now().Before(late); {
 			frame, _, ok := two.Rx[0].Recv(two.frame[:0])
 			if !ok {

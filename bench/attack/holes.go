@@ -74,15 +74,16 @@ type hole struct {
 	size int64
 }
 
-// withHole attaches the attacker with a file of gigabytes as its second memory region, and calls do.
-// Before, offer writes the queues' descriptors. While the switch holds back the port after a hang,
-// withHole does not call do.
+// withHole attaches the attacker's guest with a file of gigabytes as its second memory region, and
+// calls "do". "offer" writes descriptors before the queues start. If the switch refuses the port
+// because of an earlier hang, withHole returns nil and does not call "do".
 func withHole(p *play, offer func(g *vhosttest.Guest), do func(h *hole) error) error {
 	size := max(min(int64(punchedBytes), machineFree()/4), holePart)
 	return withFile(p, size, holePart, vhosttest.Options{Num: 64}, offer, do)
 }
 
-// withFile does the work of withHole. part is how many of the file's bytes the switch maps.
+// withFile does the work of withHole for a file of "size" bytes. The switch maps only the first "part"
+// bytes of the file.
 func withFile(p *play, size int64, part uint64, o vhosttest.Options, offer func(g *vhosttest.Guest), do func(h *hole) error) error {
 	err := p.negotiatedWith(o, func(g *vhosttest.Guest, f *vhosttest.FrontEnd) error {
 		fd, err := unix.MemfdCreate("hole", unix.MFD_CLOEXEC)
@@ -111,8 +112,8 @@ func withFile(p *play, size int64, part uint64, o vhosttest.Options, offer func(
 	return err
 }
 
-// punch allocates the whole file and then punches a hole of its size. It calls traffic before, and until
-// the hole is complete.
+// punch allocates the whole file, and then punches a hole as large as the file. It calls "traffic" for
+// a while before, and then until the kernel has punched the hole.
 func (h *hole) punch(traffic func()) error {
 	if err := unix.Fallocate(h.fd, 0, 0, h.size); err != nil {
 		return err
@@ -134,7 +135,7 @@ func (h *hole) punch(traffic func()) error {
 	}
 }
 
-// answered waits until the API answers. Then no engine hangs, or a hung one was replaced.
+// answered waits until the API returns the switch's state. It does not do so while an engine hangs.
 func (p *play) answered() (err error) {
 	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		if _, err = p.site.client.Show(); err == nil {
@@ -203,8 +204,8 @@ func punchBuffers(p *play) error {
 	})
 }
 
-// victimStays fails if the switch has ended the victim's session, or if more engines have hung than it
-// takes until the switch holds back the attacker for good.
+// victimStays fails if the switch has ended the victim's session, if the victim's port is not up, or if
+// hangsEnd fails.
 func victimStays(p *play) error {
 	if p.own(victimName).disconnected(10 * time.Millisecond) {
 		return errors.New("the victim's connection has ended")

@@ -61,7 +61,7 @@ func watchMachine() *machine {
 	return m
 }
 
-// lately returns the longest delay since its last call, and forgets it.
+// lately returns the longest delay since its last call.
 func (m *machine) lately() time.Duration { return time.Duration(m.recent.Swap(0)) }
 
 func (m *machine) end() time.Duration {
@@ -119,8 +119,8 @@ func (p *prober) ask() {
 	}
 }
 
-// end stops the prober. It waits for an answer at most as long as patience. A request without an answer
-// counts as an answer of that length.
+// end stops the prober and waits for the answer to its last request. If none arrives within the time
+// "patience", end returns an error, and the time since the request counts as the slowest answer.
 func (p *prober) end() (slowest time.Duration, answers int, err error) {
 	close(p.stop)
 	select {

@@ -28,8 +28,8 @@ func neighbourAttacks() []*attack {
 	}
 }
 
-// neighbourFrame builds a random frame of ARP or neighbour discovery. Half of them go to everybody, half
-// to a bystander.
+// neighbourFrame builds a random frame of ARP or neighbour discovery. Half of the frames are broadcast
+// or multicast, the other half go to a bystander.
 func neighbourFrame(p *play, f []byte) []byte {
 	mac, n := randomMAC(p.rng), 60
 	if p.rng.IntN(2) == 0 {

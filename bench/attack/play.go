@@ -23,13 +23,13 @@ type attack struct {
 	name     string
 	attacker string // kind of attacker, such as "guest"; the report prints it
 	summary  string
-	// mayLose names the kinds of the bystanders' frames that the attack may make the switch lose; "":
-	// none.
+	// mayLose describes, for the report, which frames of the bystanders the attack may make the switch
+	// lose; "": none.
 	mayLose string
 	// hears means that the attacker may receive the frames that mayLose names.
 	hears bool
-	// memory is the number of bytes that a process may keep after the attack, in addition to the
-	// allowance of all attacks (row.leaks).
+	// memory is the number of bytes by which a process may stay larger after the attack, in addition to
+	// what every attack is allowed (row.leaks).
 	memory int64
 	// peak is the number of bytes by which the watched process may grow during the attack; 0: no limit
 	// during the attack.
@@ -39,10 +39,10 @@ type attack struct {
 	message bool
 	// uplink is the type of the switch's uplink port that the attack needs; "": af_xdp.
 	uplink string
-	// exclusive keeps the attack out of storms, which play random attacks at the same time. A storm
-	// kills control, which then forgets the addresses that some attacks forge. Other attacks would
-	// replace engines all the time, or fill the bystanders' rings, so that nobody could tell how many of
-	// the dropped frames were the bystanders'.
+	// exclusive keeps the attack out of storms (storm.go), in which several attacks run at the same
+	// time. Some attacks forge addresses, which the control process forgets when a storm kills it.
+	// Others make the switch replace engines all the time. Others fill the bystanders' rings, so that
+	// nobody could tell how many of the dropped frames were the bystanders'.
 	exclusive bool
 	// long keeps the attack out of make test: its setup takes long.
 	long bool
@@ -69,10 +69,10 @@ type play struct {
 	wrong   atomic.Int64 // number of bystanders' frames that the attacker received
 	began   int64        // value of "wrong" when the measurement began
 	repeats int
-	// slowest is the longest time that somebody else, whom the attack may delay, waited for an answer.
-	// It counts like the time of an answer of the API.
+	// slowest is the longest time for which a client that does not attack waited for an answer. It
+	// counts as an answer of the API (row.APIMS).
 	slowest time.Duration
-	watched int    // process ID of the process that attack.peak limits; 0: control
+	watched int    // process ID of the process that attack.peak limits; 0: the control process
 	notes   string // remarks of the attack's check for the report
 
 	mu   sync.Mutex
@@ -120,7 +120,7 @@ func (p *play) port(suffix, flow string, options ...string) (socket string, err 
 
 func (p *play) addPort(name string, options ...string) error {
 	_, err := p.site.client.AddPort(name, options)
-	if !refusedInput(err) { // without an answer, a killed control may have added the port
+	if !refusedInput(err) { // without an answer, a killed control process may have added the port
 		p.later(func() { p.site.delPort(name, err) })
 	}
 	return err
@@ -132,9 +132,9 @@ func refusedInput(err error) bool {
 	return errors.As(err, &refused) && refused.Input
 }
 
-// delPort deletes a port. added is the error of the port's addition. delPort repeats the request until
-// the switch answers, because a storm may be killing control. An addition that got no answer may still
-// take effect, so delPort waits for the port.
+// delPort deletes a port. It repeats the request until the switch answers, because a storm may be
+// killing the control process. "added" is the error with which the port was added. If the switch gave
+// up on that request, the port may still appear. delPort then tries to delete it for abandonedLimit.
 func (s *site) delPort(name string, added error) {
 	var late *api.Refused
 	begin, abandoned := time.Now(), errors.As(added, &late) && late.Unavailable
@@ -235,8 +235,8 @@ func (p *play) drain() {
 	}
 }
 
-// heldFrames returns the number of bystanders' frames that wait in the switch for control's answer to a
-// cache miss. They are not lost.
+// heldFrames returns how many frames of the bystanders wait in the switch for the control process to
+// handle their cache miss. They are not lost.
 func (p *play) heldFrames() (n int) {
 	n = p.site.heldFrames()
 	p.drain() // a held frame may have arrived while the API answered
@@ -278,8 +278,9 @@ func (g *guest) flush() {
 	g.drain()
 }
 
-// echoAgain is the time after which the method echo sends another frame. The switch drops a frame
-// (held-expired) for which control, on a busy machine, has no answer within 2 s.
+// echoAgain is the time after which the method echo sends another frame. The first one may be lost: if
+// the control process does not handle a cache miss within 2 s, the switch drops the frame
+// (held-expired). This happens on a busy machine.
 const echoAgain = 3 * time.Second
 
 func (g *guest) echo() error {

@@ -25,9 +25,8 @@ type row struct {
 	Answers   int     `json:"answers"`    // number of answers of the API
 	AttachMS  float64 `json:"attach_ms"`  // longest time for a guest that does not attack to attach and echo a frame
 
-	// Part is what the bystanders got, divided by the smaller of what they asked for and their fair
-	// share; see fair.go. Wanted is the number of frames that they asked for; 0: as many as they could
-	// get.
+	// Part says how well the switch served the bystanders, from 0 to 1, as fair.go explains. Wanted is
+	// the number of frames that they asked for; 0: as many as they could get.
 	Part   float64 `json:"part"`
 	Wanted uint64  `json:"wanted,omitempty"`
 
@@ -44,8 +43,8 @@ type row struct {
 
 	Control [2]usage `json:"control"` // of the control process, before and after the attack
 	Engine  [2]usage `json:"engine"`
-	// private memory of the watched process in bytes: at the beginning of the attack, and the most
-	// during it. The watched process is control, unless play.watched names another.
+	// private memory of the watched process in bytes: at the beginning of the attack, and the largest
+	// value during it. The control process is watched, unless play.watched names another one.
 	BeforeBytes int64  `json:"before_bytes"`
 	PeakBytes   int64  `json:"peak_bytes"`
 	Engines     uint64 `json:"engines_replaced"`
@@ -54,8 +53,8 @@ type row struct {
 	Faults []string `json:"faults,omitempty"`
 }
 
-// limits has the longest pause of the bystanders and the longest time of an API answer that an attack
-// may cause, and the smallest row.Part that it may leave.
+// limits says what an attack may cause: the longest pause of the bystanders, the longest time of an API
+// answer, and the smallest row.Part.
 type limits struct {
 	pause, answer time.Duration // plus the machine's own timer delay (row.MachineMS)
 	part          float64       // see row.Part
@@ -67,12 +66,12 @@ var (
 	safetyNet = limits{15 * time.Second, 15 * time.Second, 0}
 )
 
-// leastMemory is the growth of memory in bytes up to which nothing counts as a leak. A heap that doubles
-// is no leak either.
+// leastMemory is in bytes. Memory counts as leaked if a process has more than twice its earlier memory
+// plus leastMemory.
 const leastMemory = 256 << 20
 
-// leastRepeats is how often an attack is played at least that consists of a single message or a single
-// attach (attack.message).
+// leastRepeats is for attacks that consist of a single message or a single attach (attack.message). The
+// program plays such an attack at least this many times.
 const leastRepeats = 1000
 
 // runConfig has the length in seconds of each attack, and the limits for its measurements.
@@ -151,7 +150,7 @@ func (p *play) repeat(c runConfig) error {
 	return nil
 }
 
-// hangs is how long a function of an attack may run after the end of the attack.
+// hangs is how long a function of an attack may still run when the time of the attack is over.
 const hangs = 2 * patience
 
 // bounded calls f and returns its error. If f runs too long after the end of the attack, bounded returns
@@ -231,12 +230,13 @@ func (r *row) fault(format string, args ...any) {
 	r.Faults = append(r.Faults, fmt.Sprintf(format, args...))
 }
 
-// spareDescriptors is the number of additional descriptors that are no leak: the switch's side of this
-// program's API connections.
+// spareDescriptors is how many more descriptors the switch may have open after an attack. They are its
+// ends of this program's API connections.
 const spareDescriptors = 4
 
-// leaks reports whether control or the engine holds more memory, descriptors or mappings than allowed.
-// extra is memory in bytes that is allowed in addition.
+// leaks reports whether the control process or the engine holds more memory, file descriptors or
+// mappings after the attack than allowed. "extra" is the memory in bytes that this attack may use in
+// addition.
 func (r *row) leaks(extra int64) bool {
 	for _, u := range [][2]usage{r.Control, r.Engine} {
 		if u[1].Descriptors > u[0].Descriptors+spareDescriptors || u[1].Mappings > u[0].Mappings || u[1].Bytes > 2*u[0].Bytes+leastMemory+extra {

@@ -35,7 +35,8 @@ func quantilesOf(pauses []time.Duration) *quantiles {
 	return &quantiles{len(sorted), part(0.5), part(0.9), part(0.99), part(1)}
 }
 
-// youngEngine is an engine's age below which control does not replace it at once after its death.
+// youngEngine is an age of the engine process. If a younger engine dies, the control process does not
+// replace it at once.
 const youngEngine = 220 * time.Millisecond
 
 // runSeries performs the kills of the option -kills, or the upgrades of the option -upgrades.
@@ -87,8 +88,8 @@ func (w *storming) series(count int, event func(w *storming, n int) error) error
 	return nil
 }
 
-// upgrade ends control with SIGTERM, starts the weftd in "folder", and waits until the new control has
-// replaced the engine by one of its own build.
+// upgrade ends the control process with SIGTERM, and starts the weftd in "folder". It waits until the
+// new control process has replaced the engine by one of its own build.
 func (w *storming) upgrade(folder string) error {
 	old := w.daemon.EnginePID()
 	w.daemon.Terminate()
@@ -109,8 +110,9 @@ func (w *storming) upgrade(folder string) error {
 	return err
 }
 
-// twoBuilds returns the folders of the option -between. Without it, it builds this tree twice, as two
-// versions.
+// twoBuilds returns two directories with programs, between which a series of upgrades alternates. The
+// option -between names them. Without it, twoBuilds builds this source tree twice, with different
+// commit names.
 func twoBuilds(dir string) (folders [2]string, err error) {
 	if *between != "" {
 		first, second, ok := strings.Cut(*between, ",")

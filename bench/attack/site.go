@@ -56,8 +56,8 @@ type site struct {
 type siteConfig struct {
 	workers int
 	uplink  string // type of the uplink port: "af_xdp" or "af_packet"
-	// strict adds flows that output the bystanders' frames. The action normal would need learned
-	// addresses, which a killed control forgets.
+	// strict adds flows that output the bystanders' frames. The action normal would need learned MAC
+	// addresses, which are lost when the control process is killed.
 	strict bool
 	packed bool // the bystanders have packed rings
 	// busy makes the bystanders send without rest, on another core than the worker's.

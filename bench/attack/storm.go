@@ -32,7 +32,8 @@ const (
 	// A step kills processes with probability 1/oneInKill. Otherwise it moves a bystander with
 	// probability 1/oneInMove, and else stops processes for a while with probability 1/oneInStall.
 	oneInKill, oneInMove, oneInStall = 20, 30, 30
-	// longestStall limits the time for which a step stops control, or control and the engine.
+	// longestStall limits the time for which a step stops the control process, or the control process
+	// and the engine.
 	longestStall = 3 * time.Second
 )
 
@@ -47,38 +48,39 @@ type stormResult struct {
 	// Pauses has the bystanders' pauses in a series of kills or upgrades (series.go); nil in a storm.
 	Pauses *quantiles `json:"pauses,omitempty"`
 	Moves  int        `json:"moves"` // how often a bystander was detached and attached again
-	// how often control, or control and the engine, were stopped for a while
+	// how often the control process, or it and the engine, were stopped for a while
 	Stalls int `json:"stalls"`
 	Flows  int `json:"flows"` // how often the storm has added or deleted a flow
 
 	Received uint64 `json:"received"`
 	Lost     int64  `json:"lost"`
-	// Drops has the increase of the drop counters at the bystanders' ports, by reason. Drops when the
-	// switch sends to a bystander (tx-full, not-attached) include attackers' frames.
+	// Drops has the increase of the drop counters at the bystanders' ports, by reason. The transmit
+	// drops (tx-full, not-attached) include attackers' frames.
 	Drops map[string]uint64 `json:"drops"`
-	// TxDropped is how many of these frames, dropped when the switch sends, were the bystanders' own.
+	// TxDropped is how many of the transmit drops were the bystanders' own frames.
 	TxDropped int64 `json:"tx_dropped"`
-	// Uncountable is the number of frames that were lost and not counted when control was killed while
-	// it replaced an engine: the engine's drop counters and held frames died with both processes.
+	// Uncountable is the number of frames that were lost and not counted because the control process
+	// was killed while it replaced an engine. The engine then ends too. Its drop counters, and the
+	// frames that waited in it, are lost.
 	Uncountable int64  `json:"uncountable"`
 	Again       uint64 `json:"again"`
 	Bad         int    `json:"bad"`
 	Wrong       int64  `json:"wrong"`
 
-	// Part is what the bystanders got of what they asked for, outside of the storm's own kills, moves
-	// and stalls; see fair.go. Wanted is the number of frames that they asked for.
+	// Part is the number of frames that the bystanders got, divided by Wanted, the number that they
+	// asked for. Kills, moves and stalls by the storm itself do not lower it.
 	Part   float64 `json:"part"`
 	Wanted uint64  `json:"wanted"`
 
 	Restarts uint64 `json:"engines_replaced"` // number of replaced engines, including killed ones
-	// Unkilled is how many of them the storm did not kill: engines that hung or ended in an attack.
-	// Timeline has the reasons.
+	// Unkilled is the number of engines that ended although the storm did not kill them: they hung or
+	// ended in an attack. Timeline has the reasons.
 	Unkilled uint64     `json:"engines_replaced_by_control"`
 	Timeline []incident `json:"timeline,omitempty"`
 	PauseMS  float64    `json:"pause_ms"` // longest pause without a kill, move or stall
-	// KilledMS has the longest pause by event: a kill of the engine, of control or of both, a move, an
-	// upgrade, a stall. From the pause of a stall of both processes, the time for which the storm
-	// stopped them is subtracted.
+	// KilledMS has the bystanders' longest pause by event: a kill of the engine, of the control process
+	// or of both, a move of a bystander, an upgrade, a stall. From a stall of both processes, the time
+	// for which the storm stopped them is subtracted.
 	KilledMS  map[string]float64 `json:"killed_ms"`
 	MachineMS float64            `json:"machine_ms"`
 	Control   [2]usage           `json:"control"`
@@ -92,12 +94,12 @@ type storming struct {
 	rng  *rand.Rand
 	list []*attack
 	seen map[string]uint64 // drop counters of the bystanders' ports at the last refresh
-	// txDrops is the sum of the drops in r.Drops that happened when the switch sent to a bystander.
+	// txDrops is the sum of the transmit drops in r.Drops.
 	txDrops int64
 	reset   bool   // a drop counter has restarted at 0 since this was last cleared
-	last    uint64 // number of replaced engines that control had counted at the last refresh
+	last    uint64 // number of replaced engines that the control process had counted at the last refresh
 	stop    chan struct{}
-	// settled has the counts at the last call of settle.
+	// settled has the counts that the last call of settle has checked.
 	settled balance
 	audit   audit
 	// ports is the number of ports without the attackers' ports.
@@ -118,7 +120,7 @@ type storming struct {
 // balance has numbers of the bystanders' frames since the start.
 type balance struct {
 	lost    int64
-	counted int64 // lost frames that were counted, see storming.counted
+	counted int64 // the result of storming.counted
 	txDrops int64 // drops when the switch sent to a bystander, including attackers' frames
 }
 
@@ -244,7 +246,8 @@ func (w *storming) step() {
 	}
 }
 
-// noteDemand adds what the bystanders have asked for and got since the last event or step.
+// noteDemand adds the frames that the bystanders have asked for and got since the last event or step to
+// the result.
 func (w *storming) noteDemand() {
 	now := w.stream.demandSoFar()
 	w.r.Wanted += now.wanted - w.lastDemand.wanted
@@ -252,8 +255,9 @@ func (w *storming) noteDemand() {
 	w.lastDemand = now
 }
 
-// noteStep ends a step in which "number" engines have ended. pause is the bystanders' longest pause
-// before the step's event, and delay is the longest delay of a timer.
+// noteStep ends a step, and adds it to the timeline if it had an event. "number" is the number of
+// engines that have ended in the step. "pause" is the bystanders' longest pause before the event.
+// "delay" is the longest delay of a timer on this machine before the event.
 func (w *storming) noteStep(event string, oldProcesses processes, number uint64, pause, delay time.Duration) {
 	if event != "" {
 		w.lastDemand, pause, delay = w.stream.demandSoFar(), w.pause, w.machine.lately()
@@ -262,8 +266,8 @@ func (w *storming) noteStep(event string, oldProcesses processes, number uint64,
 	w.noteIncident(&incident{Event: event, PauseMS: ms(pause), MachineMS: ms(delay)}, oldProcesses, unkilled > 0)
 }
 
-// countUnkilled returns and counts the engines that have ended in a step, without the one that its event
-// killed.
+// countUnkilled returns how many engines have ended in a step without being killed by the storm, and
+// adds them to the result. "number" is the number of all engines that have ended.
 func (w *storming) countUnkilled(event string, number uint64) (unkilled uint64) {
 	if unkilled = number; event == "kill of engine" && number > 0 {
 		unkilled--
@@ -326,8 +330,8 @@ func (w *storming) kill(processes string) error {
 			return err
 		}
 		err = w.restartControl()
-	// no frame may be in flight or held, because held frames and drop counters are lost with both
-	// processes
+	// held frames and drop counters are lost with both processes, so no frame may be in flight or held
+	// now
 	case "both":
 		err = w.stream.whenStill(w.heldFrames, func() error {
 			if err := w.refresh(); err != nil {
@@ -366,9 +370,9 @@ func (w *storming) notePause(event string, stopped time.Duration) {
 	w.stream.watch()
 }
 
-// restartControl kills control and starts it again. If control was replacing an engine, both processes
-// are dead then. The bystanders' sessions, the engine's drop counters and its held frames are lost with
-// them.
+// restartControl kills the control process and starts it again. If the process was replacing an engine,
+// the engine is dead then, too. The bystanders' sessions, the engine's drop counters and the frames
+// that it held are lost. restartControl then attaches the bystanders again.
 func (w *storming) restartControl() error {
 	engine := w.daemon.EnginePID()
 	w.daemon.Control().Kill()
@@ -420,8 +424,8 @@ func (w *storming) move(i int) error {
 	return nil
 }
 
-// stall stops control for a while, as a busy or paused machine does. It also stops the engine if the
-// process ID "engine" is not 0.
+// stall stops the control process for a while, as happens on a busy or paused machine. It also stops
+// the engine if the process ID "engine" is not 0.
 func (w *storming) stall(engine int, d time.Duration) error {
 	w.r.Stalls++
 	event, began := "stall of control", time.Now()
@@ -458,7 +462,8 @@ func (w *storming) refresh() error {
 				for reason, n := range p.Stats.RxDrops {
 					w.countDrops(p.Name+" "+reason, reason, n)
 				}
-				// When control answers after a while, the waiting frames may exceed the receiver's ring.
+				// The switch also drops frames here when the control process, after a pause, answers
+				// more waiting frames than the receiver's ring has room for.
 				for reason, n := range p.Stats.TxDropReasons {
 					w.txDrops += int64(w.countDrops(p.Name+" tx "+reason, reason, n))
 				}
@@ -475,9 +480,9 @@ func (w *storming) refresh() error {
 	}
 }
 
-// countDrops adds the increase of a drop counter since the last call to r.Drops of this reason, and
-// returns the increase. key identifies the counter, and n is its present value. A counter restarts at 0
-// if control is killed while it replaces an engine.
+// countDrops adds to r.Drops[reason] how much a drop counter has grown since the last call, and returns
+// this growth. "key" identifies the counter, and n is its present value. A counter restarts at 0 if the
+// control process is killed while it replaces an engine.
 func (w *storming) countDrops(key, reason string, n uint64) (increase uint64) {
 	if n < w.seen[key] {
 		w.seen[key], w.reset = 0, true
@@ -488,7 +493,8 @@ func (w *storming) countDrops(key, reason string, n uint64) (increase uint64) {
 	return increase
 }
 
-// countUncountable counts the lost frames whose drop counters died with both processes.
+// countUncountable counts the frames that are lost although no drop counter has them, because the
+// counters were lost with the engine.
 func (w *storming) countUncountable() error {
 	t := w.stream.countStill(w.heldFrames)
 	if err := w.refresh(); err != nil {
@@ -501,16 +507,16 @@ func (w *storming) countUncountable() error {
 }
 
 // missing returns the number of frames lost since the last call of settle, less those that the switch
-// has counted when it received them. txDrops is the number of drops since then when the switch sent to a
-// bystander, including attackers' frames.
+// has counted as receive drops. txDrops is the number of transmit drops at the bystanders' ports since
+// then, including attackers' frames.
 func (w *storming) missing(lost int64) (missing, txDrops int64) {
 	return lost - w.settled.lost - (w.counted() - w.settled.counted), w.txDrops - w.settled.txDrops
 }
 
-// settle checks that the switch has counted all frames that were lost since the last call of settle.
-// When it is called, no frame may be in flight, and the drop counters must be fresh. It accepts a drop
-// when the switch sends as the cause of one lost frame, if the drop happened since the last call. So
-// attackers' frames that were dropped earlier hide no loss.
+// settle checks that the switch has counted all frames that were lost since the last call of settle. A
+// transmit drop at a bystander's port accounts for one lost frame, even if it was an attacker's frame.
+// Only transmit drops since the last call count, so that earlier ones hide no loss. When settle is
+// called, no frame may be in flight, and refresh must have read the drop counters.
 func (w *storming) settle(lost int64) {
 	missing, txDrops := w.missing(lost)
 	if missing > txDrops {
@@ -521,8 +527,8 @@ func (w *storming) settle(lost int64) {
 	w.settled = balance{lost, w.counted(), w.txDrops}
 }
 
-// counted returns how many of the bystanders' frames were dropped and counted when the switch received
-// them, or were lost with their counters, since the start.
+// counted returns how many of the bystanders' frames the switch has counted as receive drops since the
+// start. It also includes frames that were lost together with their counters.
 func (w *storming) counted() int64 {
 	total := w.r.Uncountable - w.txDrops
 	for _, n := range w.r.Drops {
@@ -604,7 +610,7 @@ func (w *storming) end() {
 		if show, err := w.client.Show(); err == nil {
 			left.Control[1], left.Engine[1] = usageOf(show.PID), usageOf(show.EnginePID)
 		}
-		// without their growth, because the limit of a storm's memory is mostMemory
+		// growth is no leak here: the limit of memory after a storm is mostMemory
 		for _, u := range []*[2]usage{&left.Control, &left.Engine} {
 			r.Memory = max(r.Memory, u[1].Bytes)
 			u[1].Bytes = min(u[1].Bytes, u[0].Bytes)

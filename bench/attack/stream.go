@@ -154,9 +154,9 @@ func (s *stream) do(f func() error) error {
 // frame (see the constant "stalled").
 var errBusy = errors.New("frames are in flight")
 
-// whenStill calls f like do, but when no frame is in flight and countHeld returns 0. countHeld returns
-// the number of frames that the switch holds. The guests send nothing while f runs. If whenStill returns
-// errBusy, it has not called f.
+// whenStill waits until no frame is in flight and countHeld returns 0, and then calls f. countHeld
+// returns the number of frames that the switch holds. The guests send nothing while f runs. If
+// whenStill returns errBusy, it has not called f.
 func (s *stream) whenStill(countHeld func() int, f func() error) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -217,7 +217,7 @@ const (
 	quiet = 50 * time.Millisecond
 	// missed takes the place of "quiet" if frames are missing. The worker returns a buffer before it
 	// publishes the frame to the receiver. If the machine takes the worker's core away in between for
-	// longer than "quiet", all 64 frames of the load look lost.
+	// longer than "quiet", all frames in flight look lost.
 	missed = 300 * time.Millisecond
 	// stalled is the time without an arrival after which rest no longer waits for frames in flight. A
 	// broken switch may never return the buffers.

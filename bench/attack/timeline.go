@@ -18,8 +18,8 @@ type incident struct {
 	// meanwhile. If the pause is not longer, the machine is its cause.
 	PauseMS   float64 `json:"pause_ms"`
 	MachineMS float64 `json:"machine_ms"`
-	// Log has the lines of control's log about engines: why it has replaced one, and which port it
-	// blames.
+	// Log has the lines about engines in the log of the control process: why it has replaced an engine,
+	// and which port it blames.
 	Log []string `json:"log,omitempty"`
 }
 
@@ -29,7 +29,8 @@ const mostIncidentLines = 20
 // replacedEvent is the event of an incident in which an engine ended that the storm did not kill.
 const replacedEvent = "engine replaced by control"
 
-// controlLog remembers how much of control's log was read. Each control process has a log of its own.
+// controlLog says how much of the control process's log was read. Each new control process has a log of
+// its own.
 type controlLog struct {
 	file string
 	read int // number of bytes that were read
@@ -51,12 +52,13 @@ func (c *controlLog) since(file, text string) (lines []string) {
 	return lines
 }
 
-// aboutEngines reports whether a line of control's log says that an engine hangs, has ended or cannot start.
+// aboutEngines reports whether a line of the control process's log says that an engine hangs, has ended
+// or cannot start.
 func aboutEngines(line string) bool {
 	return (strings.Contains(line, "level=ERROR") || strings.Contains(line, "level=WARN")) && strings.Contains(line, "engine")
 }
 
-// processes has the process IDs of control and the engine.
+// processes has the process IDs of the control process and of the engine.
 type processes struct{ control, engine int }
 
 func (w *storming) processes() processes {
