@@ -13,8 +13,7 @@ import (
 	"weft/central/wire"
 )
 
-// churn adds and deletes ports at a fixed rate. If the centrals cannot keep up, the rate stays the
-// same.
+// churn adds and deletes ports at a fixed rate. The rate does not fall if the centrals cannot keep up.
 type churn struct {
 	cluster  *cluster
 	fleet    *fleet
@@ -55,8 +54,9 @@ func (c *churn) run(ctx context.Context) {
 	}
 }
 
-// choose returns a new port on a random simulated host in a random network, and a peer: a port of the
-// same network on a simulated host. The peer exists during the whole churn.
+// choose returns a new port and a peer for it. The new port is on a random simulated host, in a random
+// network. The peer is a port of the same network on a simulated host, and exists during the whole
+// churn.
 func (c *churn) choose() (p, peer *placed) {
 	f := c.fleet
 	f.mu.Lock()
@@ -114,8 +114,8 @@ func (c *churn) apply(r *wire.ChangeRequest) {
 	c.writes = append(c.writes, write{began, clock()})
 }
 
-// writesAfter looks at the acknowledged writes that began after t. It returns the time from t until
-// the first of them was acknowledged, and the duration of the longest.
+// writesAfter looks at the acknowledged writes that began after the time t. "first" is the time from t
+// to the first acknowledgement among them. "longest" is the longest time that one of them took.
 func (c *churn) writesAfter(t time.Duration) (first, longest time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -36,8 +36,8 @@ import (
 // members is the number of centrals in a cluster.
 const members = 3
 
-// quick is the gRPC backoff of clients. After a killed central restarts, a client with quick
-// reconnects soon.
+// quick is the gRPC backoff of clients. It is short, so a client reconnects soon after a killed central
+// has restarted.
 var quick = backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 200 * time.Millisecond}
 
 // cluster has the three central processes, and the connections of the driver (this process) to them.
@@ -110,7 +110,8 @@ func startCluster(ctx context.Context, o *Options, ca *authority) *cluster {
 	return c
 }
 
-// prepareMember writes the configuration of a central that calls Serve.
+// prepareMember writes the configuration file of a central that is a copy of this program and calls
+// Serve.
 func (c *cluster) prepareMember(n *node, peer, dir string) {
 	n.config = n.data + ".json"
 	m := memberConfig{Listen: n.address, Profile: n.profile}

@@ -31,7 +31,7 @@ const guestsNice = "-15"
 // GuestService has the methods that the driver calls.
 type GuestService struct{ guests *guests }
 
-// TapRef names a guest.
+// TapRef identifies a guest by the name of its tap and the network namespace of the tap.
 type TapRef struct{ Tap, NS string }
 
 // serveGuests serves the driver until the driver closes this process's standard input.
@@ -77,12 +77,12 @@ type OpenArgs struct {
 	Dev string
 }
 
-// Open opens the socket of a guest.
+// Open opens the packet socket of a guest on its tap.
 func (s *GuestService) Open(a OpenArgs, _ *struct{}) error {
 	return s.guests.open(a.Tap, a.Dev, a.NS)
 }
 
-// DeclareArgs are the arguments of Declare.
+// DeclareArgs are the arguments of Declare: the guest, and the MAC and IP address that it gets.
 type DeclareArgs struct {
 	TapRef
 	Peer
@@ -100,7 +100,8 @@ func (s *GuestService) Declare(a DeclareArgs, _ *struct{}) error {
 	return nil
 }
 
-// PingArgs are the arguments of Start and FirstAnswer.
+// PingArgs are the arguments of Start and FirstAnswer: the guest that sends the pings, the addresses of
+// the guest that answers them, and the interval.
 type PingArgs struct {
 	From     TapRef
 	To       Peer
@@ -157,7 +158,7 @@ func (s *GuestService) FirstAnswer(a PingArgs, answered *time.Duration) error {
 	return nil
 }
 
-// MoveArgs are the arguments of Silence and Move.
+// MoveArgs are the arguments of Move: the guest's old and new tap, and how long Move waits for a ping.
 type MoveArgs struct {
 	Old, New TapRef
 	Limit    time.Duration

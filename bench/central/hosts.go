@@ -22,7 +22,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// fleet has all simulated and real hosts, and the state that they should reach.
+// fleet has all simulated and real hosts, and a model of the state that their switches should reach.
 type fleet struct {
 	ca       *authority
 	centrals []string // addresses of the centrals' gRPC servers
@@ -42,7 +42,8 @@ type fleet struct {
 	countedCentrals, countedDriver time.Duration
 }
 
-// host is a simulated host. It has an agent, and a recorder in place of a switch.
+// host is a simulated host. It runs weftd's agent, which is a client of weft-central. In place of a
+// switch, it has a recorder, which stores what the agent changes.
 type host struct {
 	n      int
 	fleet  *fleet
@@ -63,7 +64,7 @@ type hostRun struct {
 	recorder *centraltest.Recorder
 
 	mu sync.Mutex
-	// unknown counts, for each address, how often the agent has reported that no host has it.
+	// unknown counts, for each address, how often the agent has answered that no host has the address.
 	unknown map[centraltest.AddressKey]int
 }
 

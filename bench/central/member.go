@@ -144,8 +144,8 @@ func (m *member) dialPeers(addresses []string, config *tls.Config) error {
 	return nil
 }
 
-// followWaiting follows another central's list of hosts that wait for ports, as
-// admin.Service.FollowPeers does.
+// followWaiting receives another central's list of undeclared ports: ports that hosts of that central
+// have, but that no administrator has declared. In weft-central, admin.Service.FollowPeers does this.
 func (m *member) followWaiting(ctx context.Context, address string, p wire.PeerClient) {
 	for ; ctx.Err() == nil; time.Sleep(time.Second) {
 		stream, err := p.Waiting(ctx, &wire.WaitingRequest{})

@@ -24,18 +24,23 @@ import (
 	"weft/central/wire"
 )
 
-// The functions below measure a hub with a million ports in one network, of which hosts ask for some
-// addresses. Only the hub is real. Its store is in the memory of the hub's process. If a host already
-// has a port when the port is declared, the store binds it in the same transaction, as weft-central
-// does. A host is a plain client of the hub's stream, without TLS. It reports its ports, asks for some
-// addresses, and notes when a changed address arrives.
+// The functions below measure one hub, the part of weft-central that hosts are clients of. It has a
+// million ports in one network. Hosts do not receive all addresses of such a large network, but ask the
+// hub for those that they need.
+//
+// Only the hub is real. Its store is in the memory of the hub's process. If a host already has a port
+// when the port is declared, the store binds the port to the host in the same transaction, as
+// weft-central does.
+//
+// A host is a plain client of the hub's gRPC stream, without TLS. It reports its ports, asks for some
+// addresses, and notes when the hub sends a changed address.
 const (
 	millionBatch = 10_000 // ports of one request
 	// millionInFlight limits the requests without an answer. With two, neither the driver nor the hub
 	// waits for the other.
 	millionInFlight = 2
-	// questions is the number of addresses for which each host asks. Hosts choose them among the first
-	// ports, whose number is popular. Therefore many hosts ask for the same port.
+	// questions is the number of addresses for which each host asks the hub. The host chooses them at
+	// random among the first "popular" ports, so many hosts ask for the same port.
 	questions = 50
 	popular   = 10_000
 	// millionChanges is the number of changed ports, and millionEvery the time between
@@ -204,7 +209,8 @@ func (m *million) load(ctx context.Context) error {
 	return nil
 }
 
-// interest makes each host ask for the addresses of some popular ports.
+// interest makes each host ask the hub for the addresses of some popular ports, and waits for the
+// answers.
 func (m *million) interest(ctx context.Context) error {
 	began := clock()
 	for _, h := range m.hosts {
@@ -239,7 +245,7 @@ func (m *million) change(ctx context.Context) error {
 		random := rand.New(rand.NewPCG(m.Seed, uint64(n)))
 		seen := map[int]bool{}
 		for range questions {
-			// the port's own host gets the change in any case
+			// the hub sends the change to the port's own host in any case
 			if i := random.IntN(len(interested)); !seen[i] && i%m.Hosts != n {
 				seen[i] = true
 				interested[i]++

@@ -117,7 +117,8 @@ func (m *millionHub) Apply(_ context.Context, r *wire.ChangeRequest) (*wire.Chan
 	return &wire.ChangeReply{Revision: m.store.Put(objects...)}, nil
 }
 
-// Status returns the hub's figures.
+// Status returns the revision of the hub's store, and how many ports, bound ports, hosts and connected
+// hosts the hub has.
 func (m *millionHub) Status(context.Context, *wire.StatusRequest) (*wire.StatusReply, error) {
 	s := m.hub.Stats()
 	return &wire.StatusReply{Revision: s.Revision, Ports: uint32(s.Ports), Bound: uint32(s.Bound), Hosts: uint32(s.Hosts), Connected: uint32(s.Sessions)}, nil

@@ -113,12 +113,12 @@ func (m *model) local(host int) (list []agent.LocalPort) {
 	return list
 }
 
-// onDemand reports whether a network has more than 1000 ports. Hosts do not receive the addresses of
-// such a network. They ask the hub for those that they need.
+// onDemand reports whether a network has more than 1000 ports. A host does not receive all addresses of
+// such a network, but asks the hub for those that it needs.
 func (m *model) onDemand(net string) bool { return len(m.byNet[net]) > 1000 }
 
-// expect returns the state that a host's switch should have. It has no networks in which the host has
-// no port.
+// expect returns the state that a host's switch should have. It includes only networks in which the
+// host has a port.
 func (m *model) expect(host int) *centraltest.Expected {
 	d := &centraltest.Declaration{Nets: map[string]*wire.Net{}, Ports: map[string]*wire.Port{}, Hosts: map[string]*wire.Host{},
 		Binds: map[string]centraltest.Bound{}}

@@ -99,8 +99,8 @@ func (p *pings) pause(n int) time.Duration {
 	return p.interval
 }
 
-// note sets a time of a ping to the present time if it is still 0. field returns a pointer to this
-// time. If the series p is nil, note does nothing.
+// note stores the present time in a field of a ping, unless the field already has a time. The function
+// "field" returns a pointer to the field. If the series p is nil, note does nothing.
 func (p *pings) note(sequence uint16, field func(*pings, *sentPing) *time.Duration) {
 	if p == nil {
 		return

@@ -17,8 +17,8 @@ import (
 // is as long as the churn.
 const profileLength = 10 * time.Second
 
-// profile starts CPU profiles of all processes. The function stop ends them and writes heap profiles,
-// too.
+// profile starts CPU profiles of the centrals and of the driver, which is this process. The function
+// stop ends them. It also writes heap profiles of the first central and of the driver.
 func (r *run) profile(scenario string) (stop func()) {
 	if r.Profile == "" {
 		return func() {}

@@ -11,8 +11,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// restart measures how long recovery takes after all centrals were killed. The agents first have their
-// saved state and then none.
+// restart measures how long recovery takes after all centrals were killed. It does so twice. The first
+// time, the agents have their saved state; the second time, they start without any.
 func (r *run) restart() {
 	before := r.fleet.received()
 	r.comeBack("with state", func() {})
@@ -25,7 +25,7 @@ func (r *run) restart() {
 	r.add("received by a host without state, most", Quantile(r.fleet.received(), 1), "B")
 }
 
-// statusPause is the pause between two questions for the number of connected hosts. To answer, a
+// statusPause is the pause between two requests for the number of connected hosts. For an answer, a
 // central asks all other centrals, which takes CPU time.
 const statusPause = 50 * time.Millisecond
 

@@ -63,7 +63,7 @@ type Row struct {
 	Unit     string  `json:"unit"`
 }
 
-// run is one run in progress.
+// run is one call of Run: its options, its centrals and hosts, and the values measured so far.
 type run struct {
 	Options
 	ctx     context.Context
@@ -72,7 +72,7 @@ type run struct {
 	random  *rand.Rand
 	rows    []Row
 	phase   string // name of the present scenario
-	// revision is the revision of the last acknowledged write.
+	// revision is the store's revision after the last acknowledged write.
 	revision  int64
 	oldMemory int64 // resident memory of the driver before it starts agents, in bytes
 }

@@ -128,8 +128,8 @@ func (s *site) wire(n int) *lab.Host {
 	return h
 }
 
-// addTaps adds the taps of a host: one for a permanent guest in each network, and sparesPerHost taps for
-// ports that the test adds and deletes later.
+// addTaps adds the taps of a host: one for a permanent guest in each network, and sparesPerHost taps
+// for ports that come and go.
 func (h *realHost) addTaps(s *site, m *model) {
 	var added []*tap
 	for k := range len(s.nets) + sparesPerHost {
@@ -267,8 +267,8 @@ func (s *site) release(t *tap) {
 	s.spares = append(s.spares, t)
 }
 
-// peerOf returns the permanent guest in network k of another real host than t's. Successive values of
-// number select the other hosts in turn.
+// peerOf returns the permanent guest in network k of a real host other than that of t. Successive
+// values of "number" select the other hosts in turn.
 func (s *site) peerOf(t *tap, k, number int) *tap {
 	var others []*realHost
 	for _, h := range s.hosts {

@@ -14,8 +14,9 @@ import (
 	"weft/control/agent"
 )
 
-// watcher measures how long hosts take to learn a new port. It also detects when two hosts are bound
-// to the same port in the same generation.
+// watcher measures how long hosts take to learn a new port. It also detects wrong bindings: two hosts
+// must not be bound to the same port with the same generation, which is the revision of the write that
+// binds the port.
 type watcher struct {
 	count atomic.Int32 // number of entries of pending, which is read without the lock
 
@@ -23,8 +24,8 @@ type watcher struct {
 	pending map[centraltest.AddressKey]*awaited
 	owners  map[generationKey]int // index of the host that was bound to the port in this generation
 	wrong   []string              // descriptions of ports to which two hosts were bound in one generation
-	// pings and complete are times since the declaration of a port: in pings, until a peer has
-	// answered the port's first ping; in complete, until every host of the network knows the port.
+	// pings has the times from the declaration of a port to the first answered ping from the port to a
+	// peer. complete has the times until every host of the port's network knew the port.
 	pings, complete []time.Duration
 	silent          int // number of ports whose ping was never answered
 	unfinished      int // number of ports that were deleted before all hosts knew them
@@ -35,7 +36,7 @@ type generationKey struct {
 	generation int64
 }
 
-// awaited is a port that some hosts do not know yet.
+// awaited is a declared port that some hosts do not know yet.
 type awaited struct {
 	port     *placed
 	remote   netip.Addr
@@ -115,7 +116,8 @@ func (w *watcher) applied(h *host, c *agent.Changes) {
 	}
 }
 
-// settle records the time of a port if no host is left that does not know it. The caller holds mu.
+// settle records the time that a port took, and no longer awaits it, once all hosts know it. The caller
+// holds mu.
 func (w *watcher) settle(k centraltest.AddressKey, p *awaited) {
 	if len(p.hosts) == 0 {
 		w.complete = append(w.complete, clock()-p.declared)
@@ -156,8 +158,8 @@ func (w *watcher) reset() {
 	w.pings, w.complete, w.unfinished, w.silent = nil, nil, 0, 0
 }
 
-// figures are what the watcher has measured. The times are in ascending order. They include the time
-// never for each port in silent and unfinished.
+// figures are what the watcher has measured. Each list of times is in ascending order. pings has the
+// time never for each port in silent, and complete has it for each port in unfinished.
 type figures struct {
 	pings, complete []time.Duration
 	silent          int // ports whose first ping was not answered

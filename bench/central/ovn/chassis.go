@@ -190,8 +190,8 @@ func (h *chassis) portClauses() []any {
 	return list
 }
 
-// update stores changed rows from the server: the newest nb_cfg, and the Port_Binding rows of the ports of
-// this chassis. It then wakes the session, which calls step.
+// update stores changed rows from the server: the newest nb_cfg, and the Port_Binding rows of the ports
+// of this chassis. It then wakes the goroutine that calls step.
 func (h *chassis) update(_ string, changed tables) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -27,7 +27,7 @@ type client struct {
 	err     error // why the connection has ended; nil while it exists
 }
 
-// call is a request that waits for its answer.
+// call is a request of the client that waits for the server's answer.
 type call struct {
 	answer chan reply
 	// If skip is set, nobody reads the answer, and the client does not decode it.
@@ -117,7 +117,7 @@ func (c *client) send(message any) error {
 	return err
 }
 
-// probe asks the server for any answer, and so checks the connection.
+// probe sends an OVSDB echo request and waits for the answer, to check the connection.
 func (c *client) probe(limit time.Duration) error {
 	_, err := c.do(limit, true, "echo")
 	return err

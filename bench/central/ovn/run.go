@@ -294,7 +294,6 @@ func (r *run) connected(began time.Time) error {
 	}
 }
 
-// allUp waits until all ports are up.
 func (r *run) allUp(limit time.Duration) error {
 	n := 0
 	if r.await(limit, func() bool {
