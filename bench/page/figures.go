@@ -10,7 +10,7 @@ import (
 	"weft/bench"
 )
 
-// The table of results is between these two lines of the project's README.
+// The table of results in the project's README is between these two lines.
 const (
 	figuresBegin = "<!-- figures: written by go run ./bench/page, from bench/results -->"
 	figuresEnd   = "<!-- end of figures -->"

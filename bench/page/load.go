@@ -47,10 +47,10 @@ func processorsOf(rows []*row) (list []string) {
 	return list
 }
 
-// load reads all result files in a directory. If several files have a row of the same name and
-// processor, the newest file's row counts. Rows of one name stand side by side, one for each
-// processor, because figures of different processors cannot be compared. A file is superseded
-// if newer files of its processor have all its rows.
+// load reads all result files in a directory. Rows of one name stand side by side, one for each
+// processor, because results of different processors cannot be compared. If several files have a row of
+// the same name and processor, the newest file's row counts. A file is superseded if newer files of its
+// processor have all its rows.
 func load(dir string) (rows []*row, superseded []string, err error) {
 	names, err := filepath.Glob(filepath.Join(dir, "*.json"))
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 // bridgedMost is a number of connections that is within the kernel's default limit.
 const bridgedMost = 10_000
 
-// measureBridged returns the frames per second that a kernel bridge forwards while n connections are
-// established.
+// measureBridged returns the frames per second that a kernel bridge forwards. "n" connections are
+// established meanwhile.
 func measureBridged(r *run, mode trackHow, n int) float64 {
 	a, bridge, b := "weftbench-ka"+r.id, "weftbench-kb"+r.id, "weftbench-kc"+r.id
 	r.namespaces(a, bridge, b)

@@ -48,8 +48,8 @@ func callsToTunnel(r *run) float64 {
 	return calls
 }
 
-// callsOf returns the system calls that control and engine of a loaded switch make for each received
-// frame.
+// callsOf returns how many system calls the control process and the engine of a loaded switch make for
+// each received frame.
 func callsOf(r *run, sw *weft) float64 {
 	s := sw.show()
 	frames := func() uint64 { return sw.worker().Frames }

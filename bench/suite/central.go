@@ -16,21 +16,22 @@ import (
 	"weft/e2e/lab"
 )
 
-// The experiments below use many hosts. They measure weft-central with package bench/central, and
-// OVN's central components with package bench/central/ovn. Starting so many hosts takes long.
-// Therefore one turn (one run of one peer) runs all scenarios of a fleet, and each row of the fleet
-// takes its values from it (see type session).
+// The experiments below use many hosts. They measure weft-central with package bench/central, and OVN's
+// central components with package bench/central/ovn. It takes long to start so many hosts. Therefore
+// one run of weft-central or OVN measures all scenarios of a set of hosts, and each row of the report
+// takes its value from this run (see type session).
 
 const (
 	ovnPeer = "ovn" // the OVN databases with three servers each, and ovn-northd
 
-	// centralVerb and ovnVerb are values of this program's first argument. With them, the program
-	// tests one fleet. The other arguments are those of central.Command and ovn.Command.
+	// centralVerb and ovnVerb are values of this program's first argument. With them, the program runs
+	// the scenarios of one fleet with weft-central or OVN. The other arguments are those of
+	// central.Command and ovn.Command.
 	centralVerb = "central"
 	ovnVerb     = "ovn"
 )
 
-// fleet is a set of hosts with ports, and what is measured with it.
+// fleet is a set of hosts with ports, and the rows of the report that are measured with it.
 type fleet struct {
 	name string
 	weft []string // arguments of central.Command, besides -scenarios
@@ -134,8 +135,7 @@ func centralFamily() []*experiment {
 }
 
 // session is a fleet whose results fill several rows of the report. The first of these rows that is
-// measured runs the scenarios of all chosen rows in one turn (one run of one peer). The other rows
-// take their values from this turn.
+// measured runs the scenarios of all chosen rows. The other rows take their values from the same run.
 type session struct {
 	fleet
 	chosen map[string]bool // scenarios of the chosen rows
@@ -154,7 +154,8 @@ type turn struct {
 	regimeBefore, regimeAfter time.Duration // states of the machine's caches (bench.Regime)
 }
 
-// sharedTurn returns the turn of a peer if another row of the session has already run it, or nil.
+// sharedTurn returns the results of one run with a peer if another row of the session has already
+// measured it, or nil.
 func (e *experiment) sharedTurn(peer string, run int) *turn {
 	if e.session == nil {
 		return nil
@@ -162,8 +163,8 @@ func (e *experiment) sharedTurn(peer string, run int) *turn {
 	return e.session.turns[turnKey{peer, run}]
 }
 
-// keep stores the results of a turn (one run of one peer) for the other rows of the fleet. It returns
-// the value of this row.
+// keep stores the results of one run with a peer for the other rows of the fleet. It returns the value
+// of this row.
 func (e *experiment) keep(peer string, run int, t *turn, regimeBefore, regimeAfter time.Duration, err error) (float64, map[string]extra, error) {
 	if t == nil {
 		t = &turn{err: err}
@@ -206,7 +207,8 @@ func (s *session) play(r *run, peer string) float64 {
 	return 0
 }
 
-// pick returns the value of a row, and the other values of its scenario.
+// pick returns the value that belongs to "row" in the report, and the other values of the same
+// scenario.
 func (t *turn) pick(row fleetRow) (figure float64, extras map[string]extra, err error) {
 	if t.err != nil {
 		return 0, nil, t.err

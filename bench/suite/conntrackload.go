@@ -42,7 +42,8 @@ type trackReport struct {
 	Begun  float64 // connections opened a second, if Fresh is set
 	Count  float64 // with Fresh: number of opened connections
 	Stall  float64 // longest time in seconds in which no frame arrived although the guests had their core
-	// With guest 2, these replace Frames: rates while the table grows, and when it is full.
+	// With guest 2, these replace Frames: the frame rates while the connection table grows, and those
+	// when it is full.
 	Growing, Full attackReport
 }
 
@@ -244,7 +245,7 @@ func (g *trackGuests) attackInSlices(spec *trackSpec, r *attackReport, done func
 const longestPoll = 200 * time.Microsecond
 
 // uncountedConnections is the number of connections at the start for which stalls do not count. Their
-// frames miss in the flow cache and wait until control has installed megaflows.
+// frames miss in the flow cache, and wait until the control process has installed megaflows.
 const uncountedConnections = 10_000
 
 // circulate runs the guests for the time d. With Fresh, it returns earlier if all connections have

@@ -18,14 +18,14 @@ type experiment struct {
 
 	note  string        // what the row measures and what it simulates; may be empty
 	limit time.Duration // time limit of one run; 0: the default limit
-	// session is set for rows that share their turns. A turn is one run of one peer. For such a row,
-	// measure runs a turn, and pick takes the row's result from a turn.
+	// session is set for rows that share one run of a peer. For such a row, measure runs the scenarios
+	// of all rows of the session, and pick takes the row's result from the run.
 	session  *session
 	scenario string // scenario of the session's fleet
 	pick     func(t *turn) (float64, map[string]extra, error)
 }
 
-// The names of the peers.
+// The names of the compared switches.
 const (
 	weftPeer    = "weft"
 	ovsPeer     = "ovs-dpdk" // Open vSwitch's userspace datapath on DPDK

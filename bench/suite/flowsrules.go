@@ -69,8 +69,9 @@ func pairRules() *rules {
 	return s
 }
 
-// maskRules returns a table of 10,000 flows. It has as many destination ports as masks says. Each port
-// has its own prefix lengths of the addresses.
+// maskRules returns a table of 10,000 flows with "masks" different destination ports. The flows with
+// the same destination port have the same prefix lengths of the addresses, and no two ports have the
+// same pair of prefix lengths.
 func maskRules(masks int) *rules {
 	s := &rules{}
 	const total = 10_000
@@ -223,8 +224,9 @@ func attackRules() *rules {
 	return s
 }
 
-// attackTuples returns flows that each need a megaflow with another mask. In each of four fields, the
-// mask reaches to the first bit that differs from the access list's entry.
+// attackTuples returns UDP flows that each need a megaflow with another mask. Each of the four fields
+// differs from the access list's entry. The mask of the field reaches to the first bit that differs,
+// and each flow has another combination of first bits.
 func attackTuples() []tuple {
 	random := rand.New(rand.NewPCG(11, 1))
 	differ := func(value uint32, width, offset int) uint32 {

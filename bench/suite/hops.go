@@ -67,7 +67,7 @@ const (
 	hopsSingles             = 40     // number of frames that a run sends one by one
 )
 
-// hopsFlows have the same effect as the rules of the recordings in docs/traces.
+// hopsFlows do the same with a frame as the iptables rules of the recordings in docs/traces.
 const hopsFlows = `table=0,priority=10,udp,actions=ct(table=1,zone=7,nat)
 table=0,priority=9,actions=drop
 table=1,priority=10,ct_state=+trk+new,udp,actions=ct(commit,zone=7,nat(src=10.0.0.1)),output:vx

@@ -45,8 +45,8 @@ func (r *run) noteParts(parts map[string]float64, total float64) float64 {
 	return total
 }
 
-// addStages reads the output of a trace, and returns how many seconds each stage takes for a frame.
-// The stage upcall is the time in which a frame waits for control.
+// addStages reads the output of a trace, and returns how many seconds each stage takes for a frame. The
+// stage upcall is the time in which a frame waits for the control process.
 func addStages(trace string) map[string]float64 {
 	type batch struct {
 		worker int
@@ -73,7 +73,7 @@ func addStages(trace string) map[string]float64 {
 			}
 		}
 	}
-	if len(flows) > 0 { // the trace shows a frame again after its wait for control, so count flows
+	if len(flows) > 0 { // the trace shows a frame again after its wait for the control process, so count flows
 		frames = len(flows)
 	}
 	if frames == 0 {

@@ -25,7 +25,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// verbs has the processes that the suite starts with this program, by first argument.
+// verbs has the main functions of the processes that the suite starts from this program. The key is the
+// first argument of the process.
 var verbs = map[string]func(args []string){
 	driveVerb:  driveUplink,
 	guestsVerb: runGuests,

@@ -47,8 +47,8 @@ func ovsPort(i int) int { return i + 1 }
 
 const ovsTunnel = 1000
 
-// launch starts the database and the switch, which both end with the run. place is a prefix of both
-// command lines, such as "ip netns exec NAME". core is the core of the poll thread.
+// launch starts the database and the switch, which both end with the run. "place" comes first in both
+// command lines, such as "ip netns exec NAME". "core" is the core of the poll thread.
 func (o *ovs) launch(r *run, place []string, program string, core int, settings ...string) {
 	home := filepath.Join(r.dir, fmt.Sprint("ovs", core))
 	lab.Check(os.MkdirAll(home, 0o755))

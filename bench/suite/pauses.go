@@ -65,9 +65,10 @@ func passTime(r *run, sw *weft, length time.Duration, changing bool) {
 // rare is the fraction of the longest times that the result "99.99 % below" leaves out.
 const rare = 1e-4
 
-// pauseBar is the gap above which the report counts gaps per second: the time between two passes of a worker,
-// or between two readings of the clock in a bare loop. Counts of shorter gaps would not be comparable,
-// because a pass of a worker also handles frames, so a worker has fewer and longer gaps than a bare loop.
+// pauseBar is the gap above which the report counts gaps per second. A gap is the time between two
+// polls of a worker, or between two readings of the clock in a bare loop. Counts of shorter gaps would
+// not be comparable: a worker also handles frames between two polls, so it has fewer and longer gaps
+// than a bare loop.
 const pauseBar = 49152 * time.Nanosecond
 
 func noteGaps(r *run, gaps []uint64, seconds float64) (longest float64) {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// progress estimates how long the suite still takes. A turn is one run of one peer.
+// progress estimates how long the suite still takes. A turn is one run of an experiment with one
+// switch.
 type progress struct {
 	rows, turns int // number of experiments and number of turns in the whole suite
 	finished    int // number of turns that have ended

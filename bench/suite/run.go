@@ -15,7 +15,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// run is one run of one experiment with one peer. It is also called a turn.
+// run is one run of one experiment with one switch. It is also called a turn.
 type run struct {
 	id     string        // short and unique, because it is part of namespace names
 	dir    string        // directory for temporary files, deleted at the end of the run
@@ -29,9 +29,8 @@ type run struct {
 	ended bool // the run has ended and may not start further processes
 }
 
-// The time limit of a turn is turnLimit plus turnLengths times the length of a measurement. At the
-// limit, the suite ends the processes of the turn. The function measure must then return within
-// endLimit.
+// A run may take turnLimit plus turnLengths times the length of a measurement. Then the suite ends the
+// processes of the run, and the function measure must return within endLimit.
 const (
 	turnLimit   = 2 * time.Minute
 	turnLengths = 20

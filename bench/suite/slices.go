@@ -51,8 +51,8 @@ func (a *attackReport) alternate(done func() bool, circulate func(d time.Duratio
 func (a *attackReport) aloneRate() float64    { return bench.Sample(stride(a.Rates, 0)).Median() }
 func (a *attackReport) attackedRate() float64 { return bench.Sample(stride(a.Rates, 1)).Median() }
 
-// left returns the fraction of the rate that remains during an attack. It is the median over all pairs
-// of neighbouring slices.
+// left returns the fraction of the frame rate that remains during an attack. It is the median over all
+// pairs of neighbouring slices.
 func (a *attackReport) left() float64 {
 	var parts []float64
 	for i := 1; i < len(a.Rates); i++ {
@@ -75,7 +75,8 @@ func stride(list []float64, from int) (out []float64) {
 	return out
 }
 
-// noteAttack notes the rates of a as secondary results.
+// noteAttack adds secondary results to the report: the frame rate without the attack as "alone", the
+// frame rate with the attack under the name "attacked", and guest 2's rate under the name "taken".
 func (r *run) noteAttack(a *attackReport, attacked, taken, unit string) {
 	r.note("alone", "frames/s", a.aloneRate())
 	r.note(attacked, "frames/s", a.attackedRate())

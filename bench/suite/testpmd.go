@@ -64,7 +64,8 @@ func watch(p *process, length time.Duration) {
 	p.say("stop")
 }
 
-// receivedRates ends testpmd. It returns the frames per second of each previous call of watch.
+// receivedRates ends testpmd, which then writes its output. It returns the received frames per second,
+// one value for each earlier call of watch.
 func receivedRates(p *process, ports, times int) []float64 {
 	p.say("quit") // testpmd writes its buffered output to a file only when it ends
 	p.wait(10 * time.Second)

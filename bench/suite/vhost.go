@@ -13,11 +13,12 @@ import (
 // In the experiments below, a switch forwards between pairs of guests. The guests are vhosttest's or
 // testpmd's.
 //
-// In most of them, the guests return frames unchanged. In the experiments flows, a guest first writes
-// the UDP ports into each frame, so the frame's first cache line moves between cores. They are to be
-// compared with flows/2, which writes the ports, too. In the experiments touched, a guest reads and
-// writes a word in each cache line of a frame. All cache lines then move between cores, as they do
-// with applications. touched-flows/20000 has 10,000 flows in each direction.
+// In most of them, the guests return frames unchanged. In the experiments "flows/N", a guest first
+// writes the UDP ports into each frame, so the frame's first cache line moves between cores. Results
+// for several values of N are to be compared with flows/2, in which guests write the ports, too. In the
+// experiments "touched/N", a guest reads and writes a word in each cache line of a frame. All cache
+// lines then move between cores, as they do with applications. touched-flows/20000 has 10,000 flows in
+// each direction.
 
 func vhostFamily() []*experiment {
 	var list []*experiment

@@ -36,7 +36,7 @@ const (
 // wakeLimit is the time after which a frame counts as lost.
 const wakeLimit = time.Second
 
-// wakeBar is the time that a first frame should take at most.
+// wakeBar is the time that the first frame after an idle time should take at most.
 const wakeBar = 100 * time.Microsecond
 
 // wakeTimes summarises the times that frames take through an idle switch, or that a sleeping thread
