@@ -16,7 +16,8 @@ import (
 type Client struct {
 	// Server is the server's address: HOST, HOST:PORT, unix:PATH or vsock:CID:PORT.
 	Server string
-	// From is the address of another server, which then acts as the client; "": this process does.
+	// From is the address of another server, which then acts as the client of Server. If it is "", this
+	// process is the client.
 	From string
 	// Link is the link for raw frames: a device name, or the path of a vhost-user
 	// socket.

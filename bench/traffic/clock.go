@@ -48,8 +48,8 @@ func clockName() string {
 	return strings.TrimSpace(string(boot)) + " " + zone
 }
 
-// offset is the difference between the other end's clock and this end's. ahead is positive if the
-// other end's clock is ahead. The error is at most within.
+// offset is the difference between the other end's clock and this end's. "ahead" is positive if the
+// other end's clock is ahead. "within" is the largest possible error of "ahead".
 type offset struct{ ahead, within time.Duration }
 
 // better updates the offset if a probe has a smaller error than all earlier ones. isFirst marks the

@@ -55,7 +55,8 @@ type message struct {
 	Error   string    `json:"error,omitempty"`
 	Stop    bool      `json:"stop,omitempty"` // from the receiver of the data: the sender ends early and reports
 
-	// A server answers an Order with Intervals and then a Result.
+	// A client sends Order to a server. The server answers with an Interval at the end of each
+	// interval, and then with a Result.
 	Order    *Order    `json:"order,omitempty"`
 	Interval *Interval `json:"interval,omitempty"`
 	Result   *Result   `json:"result,omitempty"`
@@ -100,7 +101,7 @@ var (
 	errNotDue  = errors.New("the other end says what is not due; is it another version?")
 )
 
-// control is one end of the connection that carries the messages.
+// control is one end of the control connection, which carries the messages between client and server.
 type control struct {
 	conn     net.Conn
 	messages chan message
@@ -252,8 +253,8 @@ func overNetwork(conn net.Conn) (local, remote netip.Addr, ok bool) {
 	return l.AddrPort().Addr().Unmap(), r.AddrPort().Addr().Unmap(), true
 }
 
-// zone returns the interface index of an IPv6 zone; 0, which the kernel refuses: there is no such
-// interface.
+// zone returns the interface index for the zone of an IPv6 address, which is a name or a number. It
+// returns 0 if there is no zone or no interface of this name.
 func zone(name string) uint32 {
 	if name == "" {
 		return 0

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// progress reports the intervals of a measurement to the function tell. The zero value reports
-// nothing.
+// progress calls the function "tell" with the result of each interval of a measurement. If "tell" is
+// nil, it does nothing.
 type progress struct {
 	tell     func(Interval, bool)
 	interval time.Duration

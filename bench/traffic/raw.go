@@ -64,7 +64,8 @@ func (f *framer) dress(frame []byte, n uint64) {
 type link interface {
 	transport
 	address() net.HardwareAddr
-	// towards sets the MAC address of the other end. It is called before the first frame.
+	// towards sets the destination MAC address of the frames, whether this end is the server, and the
+	// number of flows. It is called before the first frame.
 	towards(peer net.HardwareAddr, server bool, flows int)
 }
 

@@ -42,7 +42,8 @@ type StreamResult struct {
 	Duplicates uint64 `json:"duplicates"`
 	Reordered  uint64 `json:"reordered"`
 	Distance   uint64 `json:"reordering_distance"` // largest distance behind the highest sequence number
-	// number of frames that arrived so late that they may be duplicates, see tally
+	// number of frames that arrived so late that they may be duplicates, or of responses that came
+	// twice or after their request counted as lost
 	Late        uint64  `json:"late"`
 	JitterUS    float64 `json:"jitter_us"`
 	Retransmits uint64  `json:"retransmits"`
@@ -69,7 +70,7 @@ func (i Interval) BitsPerSecond() float64 { return float64(i.Bytes) * 8 / (i.To 
 // FramesPerSecond returns the frame rate in the interval.
 func (i Interval) FramesPerSecond() float64 { return float64(i.Frames) / (i.To - i.From) }
 
-// report is what one end contributes to the Result.
+// report is what one end, client or server, contributes to the Result.
 type report struct {
 	// Streams has the numbers of sent frames if this end is the sender, otherwise all other counters
 	// of each stream.

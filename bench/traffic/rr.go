@@ -9,9 +9,9 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// transportAsker sends requests on a transport, one at a time in each stream. The latency of a request
-// counts from the time at which the request was due, even if it was sent later. So one delay counts
-// for each request that it delays.
+// transportAsker sends requests on a transport, one at a time in each stream. If Spec.PerSecond is set,
+// the latency of a request counts from the time at which the request was due, even if it was sent
+// later. One delay then counts for each request that it delays.
 type transportAsker struct {
 	transport transport
 	test      uint32
@@ -72,10 +72,10 @@ func (la *transportAsker) phase(ctx context.Context, measured bool, limit time.D
 	return ctx.Err()
 }
 
-// ask sends the requests that are due, and counts requests without a response after lostAfter as lost.
-// elapsed is the time since the phase began, and begun the value of nowNS at the beginning. ask sends no
-// request after limit. The caller calls ask again when elapsed reaches askAgain. isOpen is false when no
-// stream has a request to send or to wait for.
+// ask sends the requests that are due, but none after the time "limit". A request without a response
+// counts as lost after lostAfter. "elapsed" is the time since the phase began, and "begun" is the value
+// of nowNS at its beginning. The caller calls ask again when the elapsed time reaches askAgain. isOpen
+// is false when no stream has a request to send or to wait for.
 func (la *transportAsker) ask(kind byte, elapsed, limit time.Duration, begun int64) (askAgain time.Duration, isOpen bool, err error) {
 	askAgain = elapsed + idleWait
 	for _, i := range la.order {

@@ -19,8 +19,8 @@ import (
 type Server struct {
 	// Link is the link for raw frames (see Client.Link); "": the server refuses raw frames.
 	Link string
-	// Orders permits requests of type Order over the network. Over vsock or a unix socket they are
-	// always permitted.
+	// Orders permits messages of type Order from clients that connect over IP. From clients on vsock or
+	// a unix socket they are always permitted.
 	Orders bool
 	Log    *slog.Logger
 
@@ -255,8 +255,8 @@ func (s *session) ready(ctx context.Context, o *offer, open func(context.Context
 					return err
 				}
 			case m.Start != nil:
-				// AheadNS is the lead of this server's clock over the client's, so the
-				// sign is reversed here.
+				// AheadNS is how far the server's clock is ahead of the client's. s.clock is the
+				// reverse: how far the client's clock is ahead, which is the other end here.
 				s.clock = offset{ahead: -time.Duration(m.Start.AheadNS), within: time.Duration(m.Start.WithinNS)}
 				return nil
 			default:

@@ -107,7 +107,8 @@ func together(ctx context.Context, n int, f func(ctx context.Context, i int) err
 	return errors.Join(errs...)
 }
 
-// sendWatched calls runSender, and stops it if the other end fails or asks for an early end.
+// sendWatched calls runSender. It stops runSender if the other end fails or asks to end the measurement
+// early.
 func (s *session) sendWatched(ctx context.Context) (*report, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -313,8 +314,8 @@ func (s *session) followSender(ctx context.Context) (warm []uint64, start time.T
 	return warm, start, watch, m.Report, err
 }
 
-// drain waits until all frames that the sender has sent have arrived, or until none has arrived for
-// the time quiet.
+// drain waits until all frames that the sender has sent have arrived. It gives up when none has arrived
+// for the time "quiet".
 func (s *session) drain(ctx context.Context, transports []*transportReceiver, sender *report) {
 	sent := uint64(0)
 	for _, st := range sender.Streams {

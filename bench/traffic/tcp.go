@@ -100,8 +100,8 @@ func newTCPSender(s *Spec, c *net.TCPConn, counters *live) *tcpSender {
 	return &tcpSender{conn: c, plan: newSchedule(s), live: counters, buf: buf}
 }
 
-// phase writes blocks until the time limit. Of a last block that is written only in part, this part
-// counts.
+// phase writes blocks until the time limit. If the limit interrupts the write of a block, the bytes
+// written so far count, but the block does not.
 func (t *tcpSender) phase(ctx context.Context, measured bool, limit time.Duration) error {
 	t.plan.restart()
 	t.sent = Totals{}
@@ -260,8 +260,8 @@ func (t *tcpAsker) exchange(c *net.TCPConn, request []byte, back int) error {
 	return nil
 }
 
-// serveTCP answers requests on a connection, only one if single is set. A request begins with its
-// length. response is the size of a response in bytes.
+// serveTCP answers requests on a connection until the client closes it. If "single" is set, it answers
+// only one request. A request begins with its length. "response" is the size of a response in bytes.
 func serveTCP(c *net.TCPConn, response int, single bool, counters *live) error {
 	buf := make([]byte, max(4, response))
 	for {

@@ -125,8 +125,8 @@ func (ls *transportSender) limited() bool {
 	return !slices.ContainsFunc(ls.plans, func(p *schedule) bool { return p.bits == 0 && p.count == 0 })
 }
 
-// collect appends the frames that are due to frames, from all streams in turn. nextDue is the time of
-// the next frame that is due later; negative: all streams have sent all their frames.
+// collect appends the frames that are due to "frames", from all streams in turn. nextDue is the time at
+// which the next frame is due; negative: all streams have sent all their frames.
 func (ls *transportSender) collect(frames [][]byte, kind byte, elapsed time.Duration) (_ [][]byte, nextDue time.Duration) {
 	at := nowNS()
 	nextDue = -1

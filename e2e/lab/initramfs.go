@@ -35,8 +35,8 @@ var guestUserland = userland{
 	modules:  []string{"virtio_pci", "virtio_net", "8021q", "vmw_vsock_virtio_transport", "vsock_loopback"},
 }
 
-// libraryDirs are the directories in which the dynamic loader looks for libraries. The
-// first one is for amd64.
+// libraryDirs are the directories in which the dynamic loader looks for libraries. The first two are
+// those of Debian for amd64.
 var libraryDirs = []string{"/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/lib64", "/lib", "/usr/lib"}
 
 // buildInitramfs writes a root file system with the agent as /init, and with the

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lab sets up hosts, guests and virtual machines for the end-to-end tests and
-// the demonstration. Hosts and guests are network namespaces, cables are veth pairs,
-// and virtual machines run in QEMU.
+// Package lab sets up hosts, guests and virtual machines for the end-to-end tests and the
+// demonstration. Hosts and guests are network namespaces, cables are veth pairs, and virtual machines
+// run in QEMU.
 //
-// Close removes everything that a Lab has created. Names contain the process id of the
-// program, so that its guard, or a later program, can remove what a killed program has
-// left. A step that fails ends the test through the Reporter. A step whose name begins with
-// Try returns an error instead.
+// Close removes everything that a Lab has created. If the program is killed before, a second process,
+// the guard, or a later program removes it. They find it by the process id of the program, which is
+// part of the names.
+//
+// A method that fails ends the test through the Reporter. A method whose name begins with Try returns
+// an error instead.
 package lab
 
 import (
@@ -43,20 +45,20 @@ func (Program) Helper() {}
 // Fatalf panics with the message. Caught recovers from this panic.
 func (Program) Fatalf(format string, args ...any) { panic(failure{fmt.Errorf(format, args...)}) }
 
-// Check fails as Program.Fatalf does, unless err is nil.
+// Check panics unless err is nil. Caught and Attempt turn the panic into an error.
 func Check(err error) {
 	if err != nil {
 		panic(failure{err})
 	}
 }
 
-// Must returns v. If err is not nil, it fails as Check does.
+// Must returns v. It panics as Check does if err is not nil.
 func Must[T any](v T, err error) T {
 	Check(err)
 	return v
 }
 
-// Attempt calls f, and returns the error with which f failed.
+// Attempt calls f. If f panics by Check, Must or Program.Fatalf, Attempt returns the error.
 func Attempt(f func()) (err error) {
 	defer Caught(&err)
 	f()

@@ -35,8 +35,8 @@ func sweep() {
 // process that removes those of this program if this program is killed.
 func Guard() { sweepOnce.Do(func() { sweep(); startGuard() }) }
 
-// sweepOf removes the namespaces, cgroups and files that the function stale selects by
-// name and process id.
+// sweepOf removes the namespaces, cgroups and files of labs for which the function "stale" returns
+// true. Its arguments are the name and the process id in the name.
 func sweepOf(stale func(name string, pid int) bool) {
 	dirs := []string{"/run/netns", os.TempDir()}
 	groups := GroupRoot()

@@ -74,8 +74,9 @@ type Pinging struct {
 // only as long as its interval, and a busy machine may answer later.
 const lateReply = time.Second
 
-// StartPings starts to send "count" echo requests in the background. The interval is in
-// seconds. ping then sends further requests for lateReply, which Wait does not count.
+// StartPings starts a ping that sends "count" echo requests in the background. "interval" is the time
+// between two requests in seconds. After them, ping sends further requests for the time lateReply, so
+// that it still receives late answers. Wait does not count the further requests.
 func (h *Host) StartPings(dst string, count int, interval float64) *Pinging {
 	h.lab.T.Helper()
 	return &Pinging{h.Start(pings(dst, count, interval)...), dst, count}
@@ -86,8 +87,8 @@ func pings(dst string, count int, interval float64) []string {
 	return []string{"ping", "-n", "-i", fmt.Sprint(interval), "-c", fmt.Sprint(count + further), dst}
 }
 
-// Pings sends "count" echo requests from a virtual machine, and waits for their end as
-// StartPings and Wait do.
+// Pings runs a ping in a virtual machine until it ends, and counts the answers to the first "count"
+// requests.
 func (vm *VM) Pings(dst string, count int, interval float64) (Pings, error) {
 	out, err := vm.Try(pings(dst, count, interval)...)
 	counts, ok := parsePings(out, count)
@@ -97,7 +98,8 @@ func (vm *VM) Pings(dst string, count int, interval float64) (Pings, error) {
 	return counts, nil
 }
 
-// Wait waits for the end of the pings, at most for limit and lateReply, and counts the answers.
+// Wait waits until ping has ended, at most for "limit" plus lateReply. It counts the answers to the
+// requests of StartPings.
 func (p *Pinging) Wait(limit time.Duration) (Pings, error) {
 	err := p.proc.Wait(limit + lateReply)
 	counts, ok := parsePings(p.proc.Output(), p.count)
@@ -109,8 +111,8 @@ func (p *Pinging) Wait(limit time.Duration) (Pings, error) {
 
 var pingReply = regexp.MustCompile(`(?m)^\d+ bytes from .* icmp_seq=(\d+) `)
 
-// parsePings returns how many of the first "count" requests were answered, by the output of
-// ping.
+// parsePings reads the output of ping, and returns how many of the first "count" requests were
+// answered.
 func parsePings(text string, count int) (p Pings, ok bool) {
 	if p, ok = parsePing(text); !ok {
 		return p, false
