@@ -36,9 +36,9 @@ type Machine struct {
 	MHz    string `json:"mhz"`
 }
 
-// Row is one experiment. Samples has the results of each peer (switch), one for each
-// run. Before and After have the cache regime of each run as a round-trip time in
-// nanoseconds (see Regime). Also has secondary results.
+// Row is one experiment. Samples has the results of each compared switch, one for each run. Before and
+// After have the cache regime of each run as a round-trip time in nanoseconds (see Regime). Also has
+// secondary results.
 type Row struct {
 	Name     string                      `json:"name"` // format: family/variant
 	Unit     string                      `json:"unit"`
@@ -122,8 +122,8 @@ func (row *Row) Regime(peer string, run int) string {
 	return name(before[run])
 }
 
-// Regimes returns the numbers of near, far and flipped runs of a peer, for example
-// "2/1/0".
+// Regimes returns the numbers of near, far and flipped runs of one of the compared switches, for
+// example "2/1/0".
 func (row *Row) Regimes(peer string) string {
 	count := map[string]int{}
 	for i := range row.Before[peer] {

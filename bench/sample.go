@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Sample has the results of one peer's runs, in order.
+// Sample has the results of one switch's runs, in order.
 type Sample []float64
 
 // Median returns the median, or 0 if there are no runs.

@@ -37,8 +37,8 @@ const (
 	pacedFrames    = 2   // most frames that a paced bystander takes in one step
 	pacedRounds    = 4   // steps of the loop between two sleeps
 	greedyInFlight = 128 // frames in flight of each greedy bystander
-	// wantingPart decides which ports compete with greedy bystanders: those that take more than
-	// 1/wantingPart of the time that the worker spends on vhost-user ports.
+	// wantingPart decides which ports compete for the worker with the two guests that do not attack:
+	// those that take more than 1/wantingPart of the time that the worker spends on vhost-user ports.
 	wantingPart = 50
 )
 
@@ -54,15 +54,16 @@ func fairAttacks() []*attack {
 	}
 }
 
-// demand counts the frames that the bystanders asked for, and the frames that they got.
+// demand counts the frames that the two guests which do not attack asked for, and the frames that they
+// got.
 type demand struct {
 	wanted, moved uint64        // frames that they were ready to take, and frames that they took
 	cpu           time.Duration // CPU time of the loop, for greedy bystanders
 	ended         time.Time     // end of the last round
 }
 
-// note counts one round of the loop that moves the bystanders' frames. "frames" is the number of frames
-// that they took in the round, and "now" is the end of the round.
+// note counts one round of the loop that moves the guests' frames. "frames" is the number of frames
+// that the guests took in the round, and "now" is the end of the round.
 func (d *demand) note(c streamConfig, guests, frames int, now time.Time) {
 	if c.paced {
 		d.wanted += uint64(guests * c.rounds * pacedFrames)
@@ -90,8 +91,8 @@ type partMeter struct {
 	failed   error
 }
 
-// partSample says how many frames the bystanders got and how long the worker served each port, since
-// the start or since another sample.
+// partSample says how many frames the two guests which do not attack got, and how long the worker
+// served each port. The numbers count from the start or from another sample.
 type partSample struct {
 	demand
 	wall  time.Duration            // length of the measured time

@@ -88,8 +88,8 @@ func (p *play) attach(name, socket string, o vhosttest.Options) error {
 	return p.up(p.name)
 }
 
-// member returns a setup function like that of sender. The flow of its port has the action normal, so the
-// switch learns the guest's MAC addresses.
+// member returns a setup function like that of sender. The flow of its port has the action normal, so
+// the switch learns the attacker's MAC addresses.
 func member(options ...string) func(p *play) error {
 	return func(p *play) error {
 		if err := sender("actions=normal", vhosttest.Options{Num: 1024}, options...)(p); err != nil {

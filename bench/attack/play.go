@@ -44,18 +44,19 @@ type attack struct {
 	// Others make the switch replace engines all the time. Others fill the bystanders' rings, so that
 	// nobody could tell how many of the dropped frames were the bystanders'.
 	exclusive bool
-	// long keeps the attack out of make test: its setup takes long.
+	// long keeps the attack out of "make test", because its setup takes long.
 	long bool
 	// kills means that the attack may make the switch replace the engine process.
 	kills bool
-	// greedy lets the bystanders ask for as much of the worker's time as they can get.
+	// greedy lets the bystanders, the two guests that do not attack, ask for as much of the worker's
+	// time as they can get.
 	greedy bool
 	// setup prepares the attack. It runs before the measurement begins.
 	setup func(p *play) error
 	// play plays the attack once. It returns early when the time of the attack is over.
 	play func(p *play) error
-	// check runs after the attack. It returns an error for harm that the bystanders' traffic does not
-	// show; nil: nothing more to check.
+	// check runs after the attack. It returns an error for harm that the traffic of the other guests
+	// does not show. nil: there is nothing more to check.
 	check func(p *play) error
 }
 
@@ -243,8 +244,8 @@ func (p *play) heldFrames() (n int) {
 	return n
 }
 
-// heldFrames returns the number of bystanders' frames that wait in the switch. If the API does not
-// answer, the number is unknown, and heldFrames returns 1.
+// heldFrames returns how many frames of the two guests that do not attack wait in the switch. If the
+// API does not answer, the number is unknown, and heldFrames returns 1.
 func (s *site) heldFrames() (n int) {
 	rows, err := s.client.Limits("")
 	if err != nil {

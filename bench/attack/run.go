@@ -34,7 +34,7 @@ type row struct {
 	Lost     int64             `json:"lost"`
 	Counted  uint64            `json:"counted"` // number of bystanders' frames that the switch counted as dropped
 	Drops    map[string]uint64 `json:"drops,omitempty"`
-	// number of frames that the bystanders received again, because the switch repeats frames when it
+	// number of frames that the two guests received twice, because the switch repeats frames when it
 	// replaces an engine
 	Again uint64 `json:"again"`
 	Bad   int    `json:"bad"`   // number of changed frames and of misused buffers
@@ -171,8 +171,9 @@ func (p *play) bounded(f func() error) error {
 	}
 }
 
-// settle waits until the bystanders' frames pass again, and up to five seconds until the switch has
-// freed the attacker's resources. It then fills in the rest of the row.
+// settle waits until the frames of the guests that do not attack pass the switch again. It then waits
+// up to five seconds until the switch has freed the attacker's resources, and fills in the rest of the
+// row.
 func (s *site) settle(r *row, p *play, old api.Show) error {
 	if err := s.circulates(); err != nil {
 		r.PauseMS = ms(s.stream.longest())
@@ -210,8 +211,8 @@ func (s *site) settle(r *row, p *play, old api.Show) error {
 	return nil
 }
 
-// countDrops sets Drops and Counted to the drops at the bystanders' ports between two states of the
-// switch.
+// countDrops sets Drops and Counted to the drops between two states of the switch. It counts only the
+// ports of the guests that do not attack.
 func (r *row) countDrops(oldState, newState *api.Show) {
 	r.Drops, r.Counted = map[string]uint64{}, 0
 	was := dropped(oldState)

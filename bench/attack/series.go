@@ -19,8 +19,8 @@ import (
 // all cores are busy. The checks are those of storm.go: every lost frame is counted, no contents change,
 // no buffer is lost or used twice, and no process leaks.
 
-// quantiles has the bystanders' pauses in ms. The time in which this program's load did not run is
-// subtracted.
+// quantiles has the pauses in ms in which the switch forwarded no frame of the two guests. The time in
+// which this program's load did not run is subtracted.
 type quantiles struct {
 	Number  int     `json:"number"`
 	Median  float64 `json:"median_ms"`

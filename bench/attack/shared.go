@@ -85,8 +85,8 @@ func shareEvents(p *play) error {
 	return nil
 }
 
-// chatter sends frames for 2 ms. It ignores errors, because the switch may have ended the guest's
-// session.
+// chatter sends frames for 2 ms. It ignores errors, because the switch may have closed the guest's
+// connection.
 func (g *guest) chatter() {
 	frame := make([]byte, 64)
 	for end := time.Now().Add(2 * time.Millisecond); time.Now().Before(end); {

@@ -56,20 +56,21 @@ type site struct {
 type siteConfig struct {
 	workers int
 	uplink  string // type of the uplink port: "af_xdp" or "af_packet"
-	// strict adds flows that output the bystanders' frames. The action normal would need learned MAC
-	// addresses, which are lost when the control process is killed.
+	// strict adds flows that output the frames of the two guests that do not attack. The action normal
+	// would need learned MAC addresses, which are lost when the control process is killed.
 	strict bool
 	packed bool // the bystanders have packed rings
-	// busy makes the bystanders send without rest, on another core than the worker's.
+	// busy makes these two guests send without rest, on another core than the worker's.
 	busy bool
-	// paced makes the bystanders ask for the same number of frames in each round of their loop; see
-	// fair.go.
+	// paced makes these two guests ask for the same number of frames in each round of the loop that
+	// moves their frames.
 	paced bool
-	// greedy makes the bystanders ask for as many frames as they can, without rest.
+	// greedy makes these two guests ask for as many frames as they can, without rest.
 	greedy bool
 }
 
-// pace returns the configuration of the loop that moves the bystanders' frames.
+// pace returns the configuration of the loop that moves the frames of the two guests that do not
+// attack.
 func (c siteConfig) pace() streamConfig {
 	if !c.busy && !c.greedy {
 		return streamConfig{core: -1, rounds: pacedRounds, rest: 100 * time.Microsecond, paced: c.paced}
@@ -189,7 +190,7 @@ func (s *site) circulates() error {
 	return nil
 }
 
-// bystanders describes the states of the bystanders' ports in one line.
+// bystanders describes in one line the states of the ports of the two guests that do not attack.
 func (s *site) bystanders() string {
 	show, err := s.client.Show()
 	if err != nil {
@@ -204,7 +205,7 @@ func (s *site) bystanders() string {
 	return strings.Join(ports, "; ")
 }
 
-// report prints the state of the switch and of the bystanders after a hang, with the option -v.
+// report prints the state of the switch and of the guests after a hang, if the option -v is set.
 func (s *site) report() {
 	if !*verbose {
 		return
@@ -235,8 +236,9 @@ func (s *site) close() {
 	s.load.Close()
 }
 
-// dropped returns the drops at the bystanders' ports, by reason. The reason tx-full counts all frames
-// for which a bystander's receive ring had no room, including frames of an attacker.
+// dropped returns the drops at the ports of the guests that do not attack, by reason. The reason
+// tx-full counts all frames for which such a guest's receive ring had no room, including frames of an
+// attacker.
 func dropped(show *api.Show) map[string]uint64 {
 	drops := map[string]uint64{}
 	for _, p := range show.Ports {
@@ -261,7 +263,8 @@ func portState(show *api.Show, name string) string {
 	return ""
 }
 
-// foreign reports whether a frame belongs to the bystanders' traffic, which no other port may receive.
+// foreign reports whether a frame belongs to the traffic between the two guests that do not attack. No
+// other port may receive such a frame.
 func foreign(frame []byte) bool {
 	if len(frame) < 12 {
 		return false

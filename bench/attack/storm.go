@@ -27,10 +27,11 @@ const (
 	mostMemory   = 2 << 30
 	stormPlayers = 4
 	stormStep    = 200 * time.Millisecond
-	// progressEvery is the time between two progress lines on stderr.
+	// progressEvery is the time between two lines on stderr that report the progress of a storm.
 	progressEvery = time.Minute
-	// A step kills processes with probability 1/oneInKill. Otherwise it moves a bystander with
-	// probability 1/oneInMove, and else stops processes for a while with probability 1/oneInStall.
+	// A step of a storm kills processes with probability 1/oneInKill. Otherwise it detaches and
+	// attaches a guest with probability 1/oneInMove. Otherwise it stops processes for a while with
+	// probability 1/oneInStall.
 	oneInKill, oneInMove, oneInStall = 20, 30, 30
 	// longestStall limits the time for which a step stops the control process, or the control process
 	// and the engine.
@@ -45,7 +46,8 @@ type stormResult struct {
 	// repeats that failed, because of a kill or another attack
 	Broken int            `json:"broken"`
 	Kills  map[string]int `json:"kills"` // kills by victim: "engine", "control" or "both"
-	// Pauses has the bystanders' pauses in a series of kills or upgrades (series.go); nil in a storm.
+	// Pauses has the pauses in which the two guests received no frame, in a series of kills or upgrades
+	// (series.go). It is nil in a storm.
 	Pauses *quantiles `json:"pauses,omitempty"`
 	Moves  int        `json:"moves"` // how often a bystander was detached and attached again
 	// how often the control process, or it and the engine, were stopped for a while
@@ -54,10 +56,10 @@ type stormResult struct {
 
 	Received uint64 `json:"received"`
 	Lost     int64  `json:"lost"`
-	// Drops has the increase of the drop counters at the bystanders' ports, by reason. The transmit
-	// drops (tx-full, not-attached) include attackers' frames.
+	// Drops has the increase of the drop counters at the ports of the two guests that do not attack, by
+	// reason. The transmit drops (tx-full, not-attached) include attackers' frames.
 	Drops map[string]uint64 `json:"drops"`
-	// TxDropped is how many of the transmit drops were the bystanders' own frames.
+	// TxDropped is how many of the transmit drops were not attackers' frames.
 	TxDropped int64 `json:"tx_dropped"`
 	// Uncountable is the number of frames that were lost and not counted because the control process
 	// was killed while it replaced an engine. The engine then ends too. Its drop counters, and the
@@ -102,9 +104,10 @@ type storming struct {
 	// settled has the counts that the last call of settle has checked.
 	settled balance
 	audit   audit
-	// ports is the number of ports without the attackers' ports.
+	// ports is the number of the switch's ports without those of attackers.
 	ports int
-	// pause is the bystanders' longest pause in the last kill, move, stall or upgrade.
+	// pause is the longest time without a frame at the two guests during the last kill, move, stall or
+	// upgrade.
 	pause      time.Duration
 	machine    *machine // nil: not measured
 	begun      time.Time
@@ -117,7 +120,7 @@ type storming struct {
 	r    stormResult
 }
 
-// balance has numbers of the bystanders' frames since the start.
+// balance has numbers of frames between the two guests that do not attack, since the start.
 type balance struct {
 	lost    int64
 	counted int64 // the result of storming.counted
@@ -246,8 +249,8 @@ func (w *storming) step() {
 	}
 }
 
-// noteDemand adds the frames that the bystanders have asked for and got since the last event or step to
-// the result.
+// noteDemand adds the frames that the two guests have asked for and got since the last event or step to
+// the result of the storm.
 func (w *storming) noteDemand() {
 	now := w.stream.demandSoFar()
 	w.r.Wanted += now.wanted - w.lastDemand.wanted
@@ -312,8 +315,7 @@ func (w *storming) changeFlow() {
 	w.r.Flows++
 }
 
-// kill kills the engine, the control process or both. It waits until the bystanders receive frames
-// again.
+// kill kills the engine, the control process or both. It waits until the guests receive frames again.
 func (w *storming) kill(processes string) error {
 	w.r.Kills[processes]++
 	var err error
@@ -362,8 +364,8 @@ func (w *storming) kill(processes string) error {
 	return nil
 }
 
-// notePause records the longest gap between the bystanders' frames since the last call of watch. stopped
-// is the part of the gap for which the storm itself stopped the switch.
+// notePause records the longest time without a frame at the two guests since the last call of watch.
+// "stopped" is the part of this time for which the storm itself stopped the switch.
 func (w *storming) notePause(event string, stopped time.Duration) {
 	w.pause = max(w.stream.longest()-stopped, 0)
 	w.r.KilledMS[event] = max(w.r.KilledMS[event], ms(w.pause))
@@ -397,7 +399,7 @@ func (w *storming) restartControl() error {
 	return nil
 }
 
-// move detaches a bystander and attaches it again at the same ring positions, as a live migration does.
+// move detaches a guest and attaches it again at the same ring positions, as a live migration does.
 func (w *storming) move(i int) error {
 	w.r.Moves++
 	name, g := []string{"a", "b"}[i], w.load.Guests[i]
@@ -527,8 +529,8 @@ func (w *storming) settle(lost int64) {
 	w.settled = balance{lost, w.counted(), w.txDrops}
 }
 
-// counted returns how many of the bystanders' frames the switch has counted as receive drops since the
-// start. It also includes frames that were lost together with their counters.
+// counted returns how many frames between the two guests the switch has counted as receive drops since
+// the start. It also includes frames that were lost together with their counters.
 func (w *storming) counted() int64 {
 	total := w.r.Uncountable - w.txDrops
 	for _, n := range w.r.Drops {
@@ -560,7 +562,8 @@ func (w *storming) player(rng *rand.Rand) {
 	}
 }
 
-// play plays an attack for the time d. A failed repeat is no fault, because a kill may be the cause.
+// play plays an attack for the time d. If a repeat of the attack fails, this is no fault of the switch,
+// because the storm may have killed a process.
 func (w *storming) play(a *attack, d time.Duration, seed uint64) {
 	p := newPlay(w.site, a, seed)
 	broken := 0

@@ -14,8 +14,9 @@ type incident struct {
 	Event   string  `json:"event"`
 	Control [2]int  `json:"control_pid"` // process ID before and after
 	Engine  [2]int  `json:"engine_pid"`
-	// PauseMS is the bystanders' longest pause, MachineMS the longest delay of a timer on this machine
-	// meanwhile. If the pause is not longer, the machine is its cause.
+	// PauseMS is the longest time without a frame at the two guests, and MachineMS the longest delay of
+	// a timer on this machine meanwhile. If PauseMS is not larger than MachineMS, the machine has
+	// caused the pause.
 	PauseMS   float64 `json:"pause_ms"`
 	MachineMS float64 `json:"machine_ms"`
 	// Log has the lines about engines in the log of the control process: why it has replaced an engine,

@@ -36,8 +36,8 @@ func (a *authority) client(name string, role pki.Role) *tls.Config {
 }
 
 // save issues a certificate for name. It writes the certificate, its key and the CA's certificate into
-// dir, under the file names that weft-central and weftd expect. The certificate of a central also
-// lists its IP addresses.
+// dir, under the file names that weft-central and weftd expect. The certificate of a weft-central
+// server also lists its IP addresses.
 func (a *authority) save(dir, name string, role pki.Role, addresses ...string) {
 	key, csr, err := pki.NewKey(addresses...)
 	lab.Check(err)
@@ -45,7 +45,8 @@ func (a *authority) save(dir, name string, role pki.Role, addresses ...string) {
 	lab.Check(pki.FilesIn(dir).Save(der, key, a.ca.DER()))
 }
 
-// saveCentral writes the certificate of a central and the CA's certificate and key into a directory.
+// saveCentral writes the certificate of a weft-central server and the CA's certificate and key into a
+// directory.
 func (a *authority) saveCentral(dir, name, address string) store.TLSFiles {
 	f := pki.FilesIn(dir)
 	a.save(dir, name, pki.Central, address)

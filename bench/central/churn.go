@@ -13,7 +13,8 @@ import (
 	"weft/central/wire"
 )
 
-// churn adds and deletes ports at a fixed rate. The rate does not fall if the centrals cannot keep up.
+// churn adds and deletes ports at a fixed rate. The rate does not fall if the weft-central servers
+// cannot keep up.
 type churn struct {
 	cluster  *cluster
 	fleet    *fleet
@@ -54,9 +55,9 @@ func (c *churn) run(ctx context.Context) {
 	}
 }
 
-// choose returns a new port and a peer for it. The new port is on a random simulated host, in a random
-// network. The peer is a port of the same network on a simulated host, and exists during the whole
-// churn.
+// choose returns a new port "p" and another port "peer" that exchanges pings with it. The new port is
+// on a random simulated host, in a random network. The other port is in the same network on a simulated
+// host, and exists during the whole churn.
 func (c *churn) choose() (p, peer *placed) {
 	f := c.fleet
 	f.mu.Lock()

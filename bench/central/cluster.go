@@ -33,14 +33,14 @@ import (
 	"weft/e2e/lab"
 )
 
-// members is the number of centrals in a cluster.
+// members is the number of weft-central servers in a cluster.
 const members = 3
 
-// quick is the gRPC backoff of clients. It is short, so a client reconnects soon after a killed central
-// has restarted.
+// quick is the gRPC backoff of clients. It is short, so a client reconnects soon after a killed
+// weft-central server has restarted.
 var quick = backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 200 * time.Millisecond}
 
-// cluster has the three central processes, and the connections of the driver (this process) to them.
+// cluster has the three processes of weft-central, and this process's connections to them.
 type cluster struct {
 	program string   // path of weft-central; if empty, the centrals run self
 	self    []string // command line of a program that calls Serve with the path in the variable ConfigVariable
@@ -48,8 +48,8 @@ type cluster struct {
 	ip      string // address at which all centrals listen
 	ca      *authority
 	nodes   [members]node
-	// preferred is the index of the central that answered the last request. The next request goes to
-	// it first.
+	// preferred is the index of the weft-central server that answered the last request. The next
+	// request goes to it first.
 	preferred atomic.Int32
 	retries   atomic.Int64  // number of failed requests
 	spent     time.Duration // CPU time of the central processes that have already ended
@@ -66,7 +66,8 @@ type node struct {
 	admin   wire.AdminClient
 }
 
-// startCluster starts the centrals and waits until the etcd of one of them is elected leader.
+// startCluster starts the weft-central servers and waits until the etcd of one of them is elected
+// leader.
 func startCluster(ctx context.Context, o *Options, ca *authority) *cluster {
 	dir := lab.Must(filepath.Abs(o.Dir))
 	c := &cluster{program: o.Central, self: o.Self, dir: dir, ip: o.IP, ca: ca}
@@ -110,8 +111,8 @@ func startCluster(ctx context.Context, o *Options, ca *authority) *cluster {
 	return c
 }
 
-// prepareMember writes the configuration file of a central that is a copy of this program and calls
-// Serve.
+// prepareMember writes the configuration file of a weft-central server that runs in a copy of this
+// program, by the function Serve.
 func (c *cluster) prepareMember(n *node, peer, dir string) {
 	n.config = n.data + ".json"
 	m := memberConfig{Listen: n.address, Profile: n.profile}
@@ -127,16 +128,16 @@ func (c *cluster) prepareMember(n *node, peer, dir string) {
 	lab.Check(os.WriteFile(n.config, data, 0o600))
 }
 
-// prepareProgram writes the settings of a central that runs the program weft-central. The settings
-// list all etcd members from the start, so no central joins the cluster later.
+// prepareProgram writes the settings of a server that runs the program weft-central. The settings list
+// all etcd members from the start, so no server joins the cluster later.
 func (c *cluster) prepareProgram(n *node, peer, dir string) {
 	c.ca.saveCentral(n.data, n.name, c.ip)
 	settings := fmt.Sprintf("name = %q\naddress = %q\npeer = %q\ncluster = %q\nmetrics = %q\n", n.name, n.address, peer, dir, n.profile)
 	lab.Check(os.WriteFile(filepath.Join(n.data, "central.toml"), []byte(settings), 0o600))
 }
 
-// centralPorts are the TCP ports of centrals that run weft-central. The kernel does not give these
-// ports to clients. Therefore no client can occupy the port of a central that was killed.
+// centralPorts are the TCP ports of servers that run the program weft-central. The kernel does not give
+// these ports to clients. Therefore no client can occupy the port of a server that was killed.
 var centralPorts = []int{7701, 7700, 7702, 7711, 7710, 7712, 7721, 7720, 7722}
 
 // freePorts returns n TCP ports of an address on which no process listens at present.
@@ -163,8 +164,8 @@ func (c *cluster) start(i int) {
 	lab.Check(bench.StartWithParent(n.process))
 }
 
-// ConfigVariable is an environment variable. It has the path of a central's configuration file. A
-// program that finds it set calls Serve with this path and so runs as a central.
+// ConfigVariable is an environment variable. It has the path of a weft-central server's configuration
+// file. A program that finds it set calls Serve with this path and so runs as a weft-central server.
 const ConfigVariable = "WEFT_BENCH_CENTRAL"
 
 func (c *cluster) signal(i int, s syscall.Signal) {
@@ -209,7 +210,7 @@ func (c *cluster) leader(ctx context.Context) int {
 	return 0
 }
 
-// own returns the status of one central, as that central itself reports it.
+// own returns the status of one weft-central server, as this server itself reports it.
 func (c *cluster) own(ctx context.Context, i int) (*wire.Central, error) {
 	s, err := c.status(ctx, i)
 	if err != nil {
@@ -229,9 +230,9 @@ func (c *cluster) status(ctx context.Context, i int) (*wire.StatusReply, error) 
 	return c.nodes[i].admin.Status(ctx, &wire.StatusRequest{})
 }
 
-// connected returns the number of hosts that are connected to any central. Each weft-central adds the
-// hosts of the other centrals to its own, so one answer is enough. A central in a test reports only
-// its own hosts, so connected adds up the answers of all.
+// connected returns the number of hosts that are connected to any weft-central server. Each
+// weft-central adds the hosts of the other servers to its own, so one answer is enough. A server that
+// runs Serve reports only its own hosts, so connected adds up the answers of all.
 func (c *cluster) connected(ctx context.Context) (n int) {
 	for i := range c.nodes {
 		s, err := c.status(ctx, i)
@@ -246,9 +247,9 @@ func (c *cluster) connected(ctx context.Context) (n int) {
 	return n
 }
 
-// apply sends a request until a central has applied or rejected it. If an attempt fails otherwise, or
-// takes longer than patience, apply sends the request to the next central. The request id stays the
-// same, so the request is applied only once.
+// apply sends a request until a weft-central server has applied or rejected it. If an attempt fails
+// otherwise, or takes longer than patience, apply sends the request to the next server. The request id
+// stays the same, so the request is applied only once.
 func (c *cluster) apply(ctx context.Context, r *wire.ChangeRequest, patience time.Duration) (int64, error) {
 	for n := c.preferred.Load(); ; n++ {
 		at := n % members
@@ -331,7 +332,8 @@ type counters struct {
 	calls        int // number of system calls that read or write
 }
 
-// counters reads the counters. If the centrals serve no metrics, all counters except calls are 0.
+// counters reads the counters. If the weft-central servers serve no metrics, all counters except calls
+// are 0.
 func (c *cluster) counters() (sum counters) {
 	for i := range c.nodes {
 		if p := c.nodes[i].process; p != nil {

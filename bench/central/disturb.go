@@ -83,8 +83,8 @@ func (r *run) settle(c *churn) {
 	r.consistent(ctx)
 }
 
-// leader kills the central whose etcd is the leader. Later it pauses the central of the next leader.
-// Meanwhile churn adds and deletes ports.
+// leader kills the weft-central server whose etcd is the leader. Later it pauses the server whose etcd
+// is the next leader. Meanwhile churn adds and deletes ports.
 func (r *run) leader() {
 	c := r.newChurn(time.Second)
 	c.life = max(c.life, leaderLife)

@@ -28,13 +28,14 @@ const guestsVariable = "WEFT_BENCH_CENTRAL_GUESTS"
 // of its own. With a high priority, guests do not wait until simulated hosts leave a CPU to them.
 const guestsNice = "-15"
 
-// GuestService has the methods that the driver calls.
+// GuestService has the methods that the main process of the test calls in the process with the guests.
 type GuestService struct{ guests *guests }
 
 // TapRef identifies a guest by the name of its tap and the network namespace of the tap.
 type TapRef struct{ Tap, NS string }
 
-// serveGuests serves the driver until the driver closes this process's standard input.
+// serveGuests runs in the process with the guests. It answers the calls of the main process until the
+// main process closes the standard input.
 func serveGuests() error {
 	s := rpc.NewServer()
 	if err := s.Register(&GuestService{&guests{byTap: map[string]*guest{}, series: map[uint16]*pings{}, next: 1}}); err != nil {
@@ -88,7 +89,7 @@ type DeclareArgs struct {
 	Peer
 }
 
-// Declare sets a guest's addresses.
+// Declare sets the MAC and IP address of a guest.
 func (s *GuestService) Declare(a DeclareArgs, _ *struct{}) error {
 	g, err := s.guest(a.TapRef)
 	if err != nil {

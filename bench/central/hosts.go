@@ -36,9 +36,9 @@ type fleet struct {
 	site    *site // real hosts; nil: none
 
 	cluster *cluster
-	// countedCentrals and countedDriver are the CPU times of the centrals and of this process.
-	// asExpected reads them before it begins to compare the hosts with the model, so they do not
-	// include the comparison.
+	// countedCentrals and countedDriver are the CPU times of the weft-central servers and of this
+	// process. asExpected reads them before it begins to compare the hosts with the model, so they do
+	// not include the comparison.
 	countedCentrals, countedDriver time.Duration
 }
 

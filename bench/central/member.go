@@ -31,8 +31,8 @@ import (
 	"weft/central/wire"
 )
 
-// memberConfig is the configuration of a central that runs Serve. The central reads it from a JSON
-// file.
+// memberConfig is the configuration of a weft-central server that runs Serve. The server reads it from
+// a JSON file.
 type memberConfig struct {
 	Etcd    store.EmbedConfig
 	Listen  string   // address of the central's gRPC server
@@ -40,8 +40,8 @@ type memberConfig struct {
 	Profile string   // address for CPU profiles (net/http/pprof); empty: none
 }
 
-// Serve runs a central and its etcd member until the process is killed. file is the path of the
-// central's configuration.
+// Serve runs a weft-central server and its etcd member until the process is killed. The file has the
+// server's configuration.
 func Serve(file string) error {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -144,8 +144,9 @@ func (m *member) dialPeers(addresses []string, config *tls.Config) error {
 	return nil
 }
 
-// followWaiting receives another central's list of undeclared ports: ports that hosts of that central
-// have, but that no administrator has declared. In weft-central, admin.Service.FollowPeers does this.
+// followWaiting receives another weft-central server's list of undeclared ports: ports that hosts of
+// that server have, but that no administrator has declared. In weft-central, admin.Service.FollowPeers
+// does this.
 func (m *member) followWaiting(ctx context.Context, address string, p wire.PeerClient) {
 	for ; ctx.Err() == nil; time.Sleep(time.Second) {
 		stream, err := p.Waiting(ctx, &wire.WaitingRequest{})

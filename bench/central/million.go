@@ -36,7 +36,7 @@ import (
 // addresses, and notes when the hub sends a changed address.
 const (
 	millionBatch = 10_000 // ports of one request
-	// millionInFlight limits the requests without an answer. With two, neither the driver nor the hub
+	// millionInFlight limits the requests without an answer. With two, neither this process nor the hub
 	// waits for the other.
 	millionInFlight = 2
 	// questions is the number of addresses for which each host asks the hub. The host chooses them at

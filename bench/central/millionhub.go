@@ -66,7 +66,7 @@ func hostInHeader(ctx context.Context) (string, error) {
 	return "", errors.New("no name")
 }
 
-// millionHub implements the methods of wire.Admin that the driver calls.
+// millionHub implements those methods of wire.Admin that this test calls.
 type millionHub struct {
 	wire.UnimplementedAdminServer
 	store   *centraltest.Memory
@@ -124,8 +124,8 @@ func (m *millionHub) Status(context.Context, *wire.StatusRequest) (*wire.StatusR
 	return &wire.StatusReply{Revision: s.Revision, Ports: uint32(s.Ports), Bound: uint32(s.Bound), Hosts: uint32(s.Hosts), Connected: uint32(s.Sessions)}, nil
 }
 
-// Save frees unused memory and writes the profiles. The driver calls it for this purpose only: it
-// returns no backup, unlike the Save of weft-central.
+// Save frees unused memory and writes the profiles. This test calls it only for that: Save returns no
+// backup, unlike the Save of weft-central.
 func (m *millionHub) Save(*wire.SaveRequest, grpc.ServerStreamingServer[wire.SaveChunk]) error {
 	debug.FreeOSMemory()
 	return m.endProfile()

@@ -27,7 +27,7 @@ var topologies = []topology{
 	{"small", func(ports int) int { return max(1, ports/10) }}, // with 10,000 ports: 1,000 networks of 10 ports
 }
 
-// model is the driver's own record of all ports and their hosts.
+// model is the test's own record of all ports and their hosts.
 type model struct {
 	nets   []*wire.Net
 	hosts  []*wire.Host

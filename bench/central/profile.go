@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// profileLength is the length of a central's CPU profile, except in the scenario churn, whose profile
-// is as long as the churn.
+// profileLength is the length of a weft-central server's CPU profile, except in the scenario churn,
+// whose profile is as long as the churn.
 const profileLength = 10 * time.Second
 
-// profile starts CPU profiles of the centrals and of the driver, which is this process. The function
-// stop ends them. It also writes heap profiles of the first central and of the driver.
+// profile starts CPU profiles of the weft-central servers and of this process. The function stop ends
+// them. It also writes heap profiles of the first server and of this process.
 func (r *run) profile(scenario string) (stop func()) {
 	if r.Profile == "" {
 		return func() {}

@@ -155,13 +155,13 @@ func (r *run) setAndSync(ctx context.Context, p *wire.Port) {
 	r.cluster.sync(ctx, r.revision)
 }
 
-// offLength is how long all centrals are off in the scenario off, in addition to the time in which the
-// control processes restart.
+// offLength is how long all weft-central servers are off in the scenario off, in addition to the time
+// in which the control processes restart.
 const offLength = 10 * time.Second
 
-// withoutCentrals kills all centrals. Then it restarts the control process of each real host. Finally
-// it starts the centrals again and waits until all hosts have the expected state. Its caller play
-// counts the pings that were lost meanwhile.
+// withoutCentrals kills all weft-central servers. Then it restarts the control process of each real
+// host. Finally it starts the servers again and waits until all hosts have the expected state. The
+// caller, play, counts the pings that were lost meanwhile.
 func (r *run) withoutCentrals() {
 	ctx, cancel := r.step()
 	defer cancel()

@@ -11,8 +11,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// restart measures how long recovery takes after all centrals were killed. It does so twice. The first
-// time, the agents have their saved state; the second time, they start without any.
+// restart measures how long recovery takes after all weft-central servers were killed. It does so
+// twice. The first time, the agents have their saved state; the second time, they start without any.
 func (r *run) restart() {
 	before := r.fleet.received()
 	r.comeBack("with state", func() {})
@@ -26,7 +26,7 @@ func (r *run) restart() {
 }
 
 // statusPause is the pause between two requests for the number of connected hosts. For an answer, a
-// central asks all other centrals, which takes CPU time.
+// weft-central server asks all others, which takes CPU time.
 const statusPause = 50 * time.Millisecond
 
 func (r *run) comeBack(mode string, start func()) {

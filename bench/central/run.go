@@ -63,7 +63,8 @@ type Row struct {
 	Unit     string  `json:"unit"`
 }
 
-// run is one call of Run: its options, its centrals and hosts, and the values measured so far.
+// run is one call of Run: its options, its weft-central servers and hosts, and the values measured so
+// far.
 type run struct {
 	Options
 	ctx     context.Context

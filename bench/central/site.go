@@ -54,8 +54,8 @@ type realHost struct {
 }
 
 const (
-	// underlayIP is the address of the driver and of the centrals on the underlay. It is in the same
-	// network as the addresses that endpointOf returns.
+	// underlayIP is the address of this process and of the weft-central servers on the underlay. It is
+	// in the same network as the addresses that endpointOf returns.
 	underlayIP = "10.100.255.1"
 	// underlayMAC is the address of the bridge. Without a fixed address, a bridge takes the lowest one
 	// of its ports, so its address would change while hosts are added.
@@ -83,8 +83,9 @@ func prepareUnderlay() error {
 	return nil
 }
 
-// newSite starts the real hosts and adds their ports to their switches. The centrals do not know these
-// ports yet. run.load later declares those of the permanent guests, together with the simulated ports.
+// newSite starts the real hosts and adds their ports to their switches. The weft-central servers do not
+// know these ports yet. run.load later declares those of the permanent guests, together with the
+// simulated ports.
 func newSite(o *Options, m *model, c *cluster) (s *site, err error) {
 	defer lab.Caught(&err)
 	lab.Binaries = o.Bin

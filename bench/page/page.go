@@ -155,7 +155,7 @@ func secondary(r *row, peer string) string {
 	return strings.Join(words, ", ")
 }
 
-// missing returns the reason why a peer has no result in a row.
+// missing returns the reason why one of the compared switches has no result in a row.
 func missing(r *row, peer string) string {
 	reason := cmp.Or(r.Failures[peer], "not run")
 	const most = 60

@@ -147,15 +147,15 @@ type turnKey struct {
 	run  int
 }
 
-// turn has the results of one run of a fleet with one peer.
+// turn has the results of one run of a fleet with weft-central or OVN.
 type turn struct {
 	result                    central.Result
 	err                       error
 	regimeBefore, regimeAfter time.Duration // states of the machine's caches (bench.Regime)
 }
 
-// sharedTurn returns the results of one run with a peer if another row of the session has already
-// measured it, or nil.
+// sharedTurn returns the results of a run if another row of the session has already measured it with
+// the same switch, or nil.
 func (e *experiment) sharedTurn(peer string, run int) *turn {
 	if e.session == nil {
 		return nil
@@ -163,8 +163,7 @@ func (e *experiment) sharedTurn(peer string, run int) *turn {
 	return e.session.turns[turnKey{peer, run}]
 }
 
-// keep stores the results of one run with a peer for the other rows of the fleet. It returns the value
-// of this row.
+// keep stores the results of one run for the other rows of the fleet. It returns the value of this row.
 func (e *experiment) keep(peer string, run int, t *turn, regimeBefore, regimeAfter time.Duration, err error) (float64, map[string]extra, error) {
 	if t == nil {
 		t = &turn{err: err}

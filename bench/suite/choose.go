@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// choose returns the selected experiments, each with the selected peers. selection is "" for the
-// headline experiments, "all" for all, or a list of names or parts of names. peers is a list of names,
-// or "" for all. choose returns an error if a name matches nothing.
+// choose returns the selected experiments, each with the selected switches. selection is "" for the
+// headline experiments, "all" for all, or a list of names or parts of names. peers is a list of names
+// of switches, or "" for all. choose returns an error if a name matches nothing.
 func choose(experiments []*experiment, selection, peers string) ([]*experiment, error) {
 	var chosen []*experiment
 	for _, e := range experiments {

@@ -143,7 +143,7 @@ func (c *cluster) frames() (n uint64) {
 	return n
 }
 
-// startMember starts the member that is the given guest.
+// startMember starts the process of the given guest: a replica or the client.
 func (c *cluster) startMember(guest int) *process {
 	spec := memberSpec{Config: c.config, Held: guest == replica.Client}
 	spec.Member = guest

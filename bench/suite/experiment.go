@@ -4,22 +4,22 @@ package main
 
 import "time"
 
-// experiment is one row of the report. It is measured for each of its peers (switches).
+// experiment is one row of the report. It is measured for each of the switches in "peers".
 type experiment struct {
 	name            string   // unique name of the form family/variant
 	unit            string   // unit of the result, without SI prefix
 	smallerIsBetter bool     // a smaller result is better
 	peers           []string // the first one is weftPeer or a variant of it
 
-	// measure runs the experiment once with one peer. It fails as the methods of package lab do, and its
-	// caller recovers from that (lab.Attempt). Everything that it starts ends when the run ends, at the
-	// latest by run.atEnd.
+	// measure runs the experiment once with the switch "peer". It panics on errors as the methods of
+	// package lab do, and its caller recovers from that (lab.Attempt). Everything that it starts ends
+	// when the run ends, at the latest by run.atEnd.
 	measure func(r *run, peer string) float64
 
 	note  string        // what the row measures and what it simulates; may be empty
 	limit time.Duration // time limit of one run; 0: the default limit
-	// session is set for rows that share one run of a peer. For such a row, measure runs the scenarios
-	// of all rows of the session, and pick takes the row's result from the run.
+	// session is set for rows that share the runs of a switch. For such a row, measure runs the
+	// scenarios of all rows of the session, and pick takes the row's result from the run.
 	session  *session
 	scenario string // scenario of the session's fleet
 	pick     func(t *turn) (float64, map[string]extra, error)
@@ -56,7 +56,7 @@ func experiments() []*experiment {
 	return list
 }
 
-// headline names the experiments that run without the option -scenario. With five runs of each peer,
+// headline names the experiments that run without the option -scenario. With five runs of each switch,
 // they take about 25 minutes. All experiments together take more than an hour.
 var headline = []string{
 	"vhost-pair/64", "vhost-pair/1500", "vhost-flows/10000",

@@ -11,7 +11,7 @@ import (
 	"weft/e2e/lab"
 )
 
-// The functions below measure flow tables. All peers get the same flow tables and the same frames.
+// The functions below measure flow tables. All switches get the same flow tables and the same frames.
 
 func flowsFamily() []*experiment {
 	peers := []string{weftPeer, ovsPeer}

@@ -87,8 +87,8 @@ func weftHops(r *run, variant string) float64 {
 	return traceHops(r, w, sw, guest, flows, variant)
 }
 
-// vhostHops returns the time that each frame takes at full load, which is the inverse of the frame
-// rate at the far end.
+// vhostHops returns the time that each frame takes at full load. It is the inverse of the frame rate at
+// the far end of the uplink.
 func vhostHops(r *run) float64 {
 	w := newSite(r)
 	sw := new(weft)
@@ -146,8 +146,8 @@ func traceHops(r *run, w *site, sw *weft, guest, flows, variant string) float64 
 	return r.noteParts(parts, total)
 }
 
-// busyOf runs work. It returns how many seconds the worker was busy for each frame that arrived at the
-// far end.
+// busyOf runs "work". It returns how many seconds the worker was busy for each frame that arrived at
+// the far end of the uplink.
 func busyOf(w *site, sw *weft, work func()) float64 {
 	before := sw.worker()
 	arrivedBefore := w.total()

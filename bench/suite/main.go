@@ -140,7 +140,7 @@ func runSuite(o options) error {
 	return nil
 }
 
-// measure runs one experiment. The runs of its peers alternate: A B C, A B C.
+// measure runs one experiment. The runs of the compared switches alternate: A B C, A B C.
 func measure(ctx context.Context, o options, e *experiment, index int, report *report) error {
 	row := report.row(e)
 	before, err := bench.Regime(switchCore, guestCore)

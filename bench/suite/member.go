@@ -16,7 +16,7 @@ import (
 // replica).
 const memberVerb = "member"
 
-// memberSpec is the task of a member.
+// memberSpec tells the process of a replica or of the client what to do.
 type memberSpec struct {
 	replica.Config
 	Held bool // the client waits for a line of standard input before it asks

@@ -101,7 +101,7 @@ const (
 	weftOneCorePeer  = "weft-1core"
 )
 
-// uplinkTypes has the type of the uplink port for each peer that is a variant of Weft.
+// uplinkTypes has the type of the uplink port for each variant of Weft that is compared.
 var uplinkTypes = map[string]string{weftPeer: "uplink", weftTwoCoresPeer: "uplink", weftOneCorePeer: "uplink",
 	weftXDPPeer: "af_xdp", weftPacketPeer: "af_packet"}
 

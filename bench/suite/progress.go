@@ -16,7 +16,7 @@ type progress struct {
 	began       time.Time
 }
 
-// turnTime is the time that a turn is expected to take, before the first one has ended.
+// turnTime is the time that a run is expected to take before the first one has ended.
 const turnTime = 5 * time.Second
 
 func newProgress(chosen []*experiment, runs int) *progress {

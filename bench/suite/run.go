@@ -123,7 +123,7 @@ func (r *run) namespaces(names ...string) {
 	}
 }
 
-// extra is a secondary result. The report does not compare it between peers.
+// extra is a secondary result of a run. The report shows it, but does not compare switches by it.
 type extra struct {
 	unit  string
 	value float64

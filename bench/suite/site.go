@@ -16,7 +16,7 @@ type site struct {
 	*counter
 }
 
-// farEnd is the name of the veth that is the uplink's peer.
+// farEnd is the name of the veth at the other end of the uplink.
 const farEnd = "u2"
 
 func newSite(r *run) *site {

@@ -9,7 +9,7 @@ import (
 )
 
 // The functions below compare the frame rate of guests 0 and 1 without and with an attack by guest 2.
-// The machine's host may move the two virtual cores closer together or further apart at any time,
+// The physical machine may move the two virtual cores closer together or further apart at any time,
 // which changes the rate by half. The measurement therefore alternates between short slices of time
 // without and with the attack, and compares only neighbouring slices.
 
@@ -19,7 +19,8 @@ const (
 	// settleTime is the time before each slice, which does not count. The rings may still be full of
 	// attack frames from the slice before. If such frames are expensive, the switch takes them slowly.
 	settleTime = 100 * time.Millisecond
-	// attackLengths is the time for all slices, as a multiple of the length of a measurement.
+	// attackLengths says how long all slices take together, as a multiple of the length of a
+	// measurement.
 	attackLengths = 8
 )
 

@@ -174,7 +174,8 @@ func (d *demo) reachable(from, to *lab.FleetGuest) {
 	from.Run("ping", "-n", "-q", "-i", fmt.Sprint(gap), "-c", "1", "-w", fmt.Sprint(int(wait.Seconds())), to.IP)
 }
 
-// leaderDies kills the central that leads etcd while a port is being added.
+// leaderDies kills the weft-central server whose etcd member is the leader, while a port is being
+// added.
 func (d *demo) leaderDies() {
 	added := d.guest("blue", 5)
 	d.Logf("h2: tap b5, which nobody has declared yet")

@@ -37,7 +37,7 @@ func (c *Central) Run() {
 // Process returns the weft-central process that the last Run has started.
 func (c *Central) Process() *Process { return c.proc }
 
-// Peer returns the HOST:PORT to which the etcd members of other centrals connect.
+// Peer returns the HOST:PORT to which the etcd members of other weft-central servers connect.
 func (c *Central) Peer() string {
 	return strings.Replace(c.Address, fmt.Sprint(":", centralPort), fmt.Sprint(":", centralPort+1), 1)
 }
@@ -115,8 +115,8 @@ func (f *Fleet) AddCentral(name string) *Central {
 	return c
 }
 
-// join adds a central to the etcd cluster. It repeats the attempt, because etcd refuses a new
-// member shortly after the previous one.
+// join adds a weft-central server to the etcd cluster. It repeats the attempt, because etcd refuses a
+// new member shortly after the previous one.
 func (f *Fleet) join(c *Central, name string) {
 	f.lab.T.Helper()
 	f.eventually(func() error {
@@ -183,9 +183,8 @@ func (f *Fleet) TryAt(addresses string, args ...string) (string, error) {
 	return out, nil
 }
 
-// Members returns the leader, which is the central whose etcd member leads. The map "sessions"
-// has an entry for each healthy central: its address and the number of hosts that are connected
-// to it.
+// Members returns the weft-central server whose etcd member is the leader. The map "sessions" has an
+// entry for each healthy server: its address and the number of hosts that are connected to it.
 func (f *Fleet) Members() (leader *Central, sessions map[string]int, err error) {
 	out, err := f.Try("central", "status", "--json")
 	if err != nil {
