@@ -9,9 +9,9 @@ import (
 )
 
 // Benchstat writes each run as a line of Go's benchmark format
-// (golang.org/design/14313-benchmark-format). The program benchstat compares two
-// reports, or with "-col /peer" the peers of one report. It compares only runs of the
-// same cache regime (see Regime), unless "-ignore regime" is given.
+// (golang.org/design/14313-benchmark-format). The program benchstat compares two reports, or with "-col
+// /peer" the switches of one report. It compares only runs of the same cache regime (see Regime),
+// unless "-ignore regime" is given.
 func (r *Report) Benchstat(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "goos: linux\npkg: weft\ncpu: %s\n", r.Machine.CPU)

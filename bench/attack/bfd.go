@@ -62,7 +62,7 @@ func putBFD(b []byte, payload []byte) []byte {
 	return b[:8+len(f)]
 }
 
-// run answers the switch's packets until the socket is closed.
+// run answers the switch's BFD packets until the socket is closed.
 func (r *bfdRemote) run() {
 	b := make([]byte, 2048)
 	for {

@@ -99,7 +99,7 @@ type attackersConn struct {
 	fleet *fleetPlay
 }
 
-// Close closes the connection, and removes it from those that stop closes.
+// Close closes the connection and removes it from the map of the attackers' open connections.
 func (c *attackersConn) Close() error {
 	c.fleet.mu.Lock()
 	delete(c.fleet.open, c.Conn)
@@ -184,7 +184,8 @@ func askCentral(p *play) error {
 	return p.timed(func() error { return f.ask(f.Centrals[0]) })
 }
 
-// timed calls request, which an administrator sends, and measures the time until its answer.
+// timed calls "request" and measures how long it takes. The longest time counts as the time of an
+// answer of the API.
 func (p *play) timed(request func() error) error {
 	began := time.Now()
 	err := request()

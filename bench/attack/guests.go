@@ -56,8 +56,9 @@ func guestAttacks() []*attack {
 	}
 }
 
-// megaflowBytes returns the bytes by which the megaflows of one guest may make the control process grow: a
-// twentieth of the machine's memory, which is half of the default for all megaflows, but at least 512 MiB.
+// megaflowBytes returns by how many bytes the megaflows of one guest may make the control process grow.
+// The result is a twentieth of the machine's memory, but at least 512 MiB. By default, all megaflows
+// together may take twice this much.
 func megaflowBytes() int64 {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {

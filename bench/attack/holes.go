@@ -14,9 +14,10 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// This file has attacks in which frames between an attacker and a victim are in a file of gigabytes,
-// into which the attacker punches a hole. Its rings and headers are in ordinary memory. So the worker
-// hangs while it copies a frame between the two guests, and only the attacker's port may be blamed.
+// In the attacks of this file, an attacker exchanges frames with a victim. The attacker's buffers are
+// in a file of gigabytes, and it punches a hole into this file. The worker that copies a frame between
+// the two guests then hangs. The switch must blame only the attacker's port. The attacker's rings and
+// the frames' headers are in ordinary memory.
 
 func holeAttacks() []*attack {
 	return []*attack{

@@ -127,7 +127,7 @@ func (p *play) addPort(name string, options ...string) error {
 	return err
 }
 
-// refusedInput reports whether the switch has refused a request because of its text.
+// refusedInput reports whether the switch has refused a request because the request itself is wrong.
 func refusedInput(err error) bool {
 	var refused *api.Refused
 	return errors.As(err, &refused) && refused.Input

@@ -60,12 +60,13 @@ type siteConfig struct {
 	// would need learned MAC addresses, which are lost when the control process is killed.
 	strict bool
 	packed bool // the bystanders have packed rings
-	// busy makes these two guests send without rest, on another core than the worker's.
+	// busy makes the two guests that do not attack send without rest, on another core than the
+	// worker's.
 	busy bool
-	// paced makes these two guests ask for the same number of frames in each round of the loop that
-	// moves their frames.
+	// paced makes the two guests that do not attack ask for the same number of frames in each round of
+	// the loop that moves their frames.
 	paced bool
-	// greedy makes these two guests ask for as many frames as they can, without rest.
+	// greedy makes the two guests that do not attack ask for as many frames as they can, without rest.
 	greedy bool
 }
 

@@ -258,9 +258,10 @@ func (w *storming) noteDemand() {
 	w.lastDemand = now
 }
 
-// noteStep ends a step, and adds it to the timeline if it had an event. "number" is the number of
-// engines that have ended in the step. "pause" is the bystanders' longest pause before the event.
-// "delay" is the longest delay of a timer on this machine before the event.
+// noteStep ends a step. It adds the step to the timeline if the step had an event, or if an engine has
+// ended without being killed by the storm. "number" is the number of engines that have ended in the
+// step. "pause" is the longest time without a frame at the two guests before the event. "delay" is the
+// longest delay of a timer on this machine before the event.
 func (w *storming) noteStep(event string, oldProcesses processes, number uint64, pause, delay time.Duration) {
 	if event != "" {
 		w.lastDemand, pause, delay = w.stream.demandSoFar(), w.pause, w.machine.lately()

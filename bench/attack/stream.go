@@ -30,8 +30,8 @@ type streamConfig struct {
 	paced  bool          // a guest takes at most pacedFrames frames in a step
 }
 
-// stream runs a checked load between two guests, and records gaps in which no frame
-// arrives. Its methods are safe for concurrent use.
+// stream makes two guests exchange frames and checks the frames' contents. It records gaps in which no
+// frame arrives. Its methods are safe for concurrent use.
 type stream struct {
 	config streamConfig
 	stop   chan struct{}

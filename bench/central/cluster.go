@@ -323,8 +323,8 @@ func (c *cluster) cpu() time.Duration {
 	return sum
 }
 
-// counters has sums of counters over all centrals. Unlike CPU times, they do not depend on what else
-// runs on the machine.
+// counters has sums of counters over all weft-central servers. Unlike CPU times, they do not depend on
+// what else runs on the machine.
 type counters struct {
 	bound        int // number of bindings that were written in the same transaction as the declaration
 	transactions int // number of transactions with which requests changed the declaration

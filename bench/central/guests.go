@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guest is the guest of a tap of a real switch. It sends ICMP echo requests through a packet socket,
-// and answers those that it receives.
+// guest is a simulated guest behind a tap of a real switch. It sends ICMP echo requests through a
+// packet socket, and answers those that it receives.
 type guest struct {
 	group *guests
 	file  *os.File
@@ -33,8 +33,8 @@ type guest struct {
 }
 
 // guests has the guests of all hosts. They are in one process, so one clock measures both ends of a
-// ping. No agents run in this process: a thousand agents would delay the pings, which would then leave
-// in bursts and overflow queues.
+// ping. The simulated hosts run in another process, because a thousand of them would delay the pings.
+// The pings would then leave in bursts and overflow queues.
 type guests struct {
 	mu     sync.Mutex // guards the fields below
 	byTap  map[string]*guest

@@ -17,8 +17,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// The driver calls the process with the guests by net/rpc, over the standard input and output of that
-// process.
+// The main process of the test calls the process with the guests by net/rpc, over the standard input
+// and output of the process with the guests.
 
 // guestsVariable is an environment variable. If it is set, Command runs the guests instead of the
 // test.

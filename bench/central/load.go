@@ -13,8 +13,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// load measures how long it takes until hosts without any ports have received all of them. The time
-// starts when the hosts begin to connect.
+// load declares all ports, and measures how long it takes until every host has the expected state. The
+// time starts when the hosts begin to connect.
 func (r *run) load() {
 	ctx, cancel := r.step()
 	defer cancel()
@@ -84,8 +84,8 @@ func (r *run) memory() {
 	r.add("received by a host, most", Quantile(bytes, 1), "B")
 }
 
-// consistent compares the objects in etcd with the model. It returns an error if a write is missing
-// that was acknowledged, or if a port is bound to the wrong host.
+// consistent compares the objects in etcd with the model. It fails if an acknowledged write is missing,
+// or if a port is bound to the wrong host.
 func (r *run) consistent(ctx context.Context) {
 	objects := lab.Must(r.cluster.stored(ctx))
 	ports, bound := map[string]bool{}, map[string]string{}

@@ -201,7 +201,7 @@ func (m *member) Status(context.Context, *wire.StatusRequest) (*wire.StatusReply
 		Centrals: []*wire.Central{{Name: m.name, Leader: m.embedded.Leader(), Healthy: m.hub.Ready(), Sessions: uint32(s.Sessions)}}}, nil
 }
 
-// peerServer answers requests of the other centrals.
+// peerServer answers requests of the other weft-central servers.
 type peerServer struct {
 	wire.UnimplementedPeerServer
 	hub *hub.Hub

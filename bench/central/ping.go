@@ -38,8 +38,8 @@ func (f *fleet) ping(ctx context.Context, p, peer *placed) time.Duration {
 	return clock()
 }
 
-// resolve waits until the host's switch knows the address k, to which port sends a frame. It returns
-// false if ctx ends first.
+// resolve waits until the host's switch knows the address k, to which the port with the name "port"
+// sends a frame. It returns false if ctx ends first.
 func (h *host) resolve(ctx context.Context, port string, k centraltest.AddressKey) bool {
 	for ctx.Err() == nil {
 		began, absent := clock(), h.absent(k)

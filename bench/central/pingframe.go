@@ -50,8 +50,8 @@ func checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// rarp returns a reverse ARP request (RFC 903) in the form that QEMU sends. A virtual machine
-// announces its new place with it after a move.
+// rarp returns a reverse ARP request (RFC 903) in the form that QEMU sends. With this frame, a virtual
+// machine announces that it has moved to another host.
 func rarp(mac [6]byte) []byte {
 	f := make([]byte, 60)
 	copy(f, []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff})

@@ -47,7 +47,7 @@ func (r *run) comeBack(mode string, start func()) {
 	r.consistent(ctx)
 }
 
-// awaitHosts waits until all hosts are connected to a central.
+// awaitHosts waits until every host is connected to one of the weft-central servers.
 func (r *run) awaitHosts(ctx context.Context) (time.Duration, error) {
 	n := 0
 	at, err := await(ctx, "hosts come back", func() bool {

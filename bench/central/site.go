@@ -71,8 +71,8 @@ const (
 	realEvery = 5
 )
 
-// prepareUnderlay creates the bridge that connects the real hosts with the centrals. The bridge is in
-// the namespace of this process.
+// prepareUnderlay creates the bridge that connects the real hosts with the weft-central servers. The
+// bridge is in the namespace of this process.
 func prepareUnderlay() error {
 	for _, line := range []string{"link set lo up", "link add br0 address " + underlayMAC + " type bridge", "link set br0 mtu " + fmt.Sprint(underlayMTU),
 		"address add " + underlayIP + underlayBits + " dev br0", "link set br0 up"} {
@@ -182,7 +182,7 @@ func (s *site) end() {
 	s.lab.Close()
 }
 
-// connected returns the number of real hosts that are connected to a central.
+// connected returns the number of real hosts that are connected to a weft-central server.
 func (s *site) connected() (n int) {
 	if s == nil {
 		return 0

@@ -32,8 +32,8 @@ func (t *tap) open() error {
 	return t.call("Open", OpenArgs{t.ref(), t.dev}, &struct{}{})
 }
 
-// declare assigns a port of the model to the tap: the port gets the tap's name, and the tap's guest gets the
-// port's addresses. declare does not send the port to the centrals.
+// declare assigns a port of the model to the tap: the port gets the tap's name, and the tap's guest
+// gets the port's addresses. declare does not send the port to the weft-central servers.
 func (t *tap) declare(p *placed) error {
 	p.Name = t.name
 	t.port = p

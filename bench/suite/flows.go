@@ -45,7 +45,8 @@ func flowsFamily() []*experiment {
 	return list
 }
 
-// runPair starts a switch, two guests and extra more guests. It returns the guests' report.
+// runPair starts a switch, two guests, and as many more guests as "extra" says. It returns the guests'
+// report.
 func runPair(r *run, peer string, s *rules, spec guestsSpec, extra int) guestsReport {
 	var result guestsReport
 	for way, sent := range s.sent {

@@ -16,7 +16,7 @@ import (
 // use an overlay network between two hosts. The leader and the client are on the same host. The
 // switches track and filter all messages.
 //
-// After the first run of each peer, two more runs follow under perf. One counts system calls, and the
+// After the first run of each switch, two more runs follow under perf. One counts system calls, and the
 // other samples where the components spend their time.
 
 const (

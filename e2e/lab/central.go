@@ -58,7 +58,7 @@ func (c *Central) Stop() {
 // centralPort is the TCP port of each weft-central. Its etcd uses the next port.
 const centralPort = 7700
 
-// Fleet is a group of hosts that several weft-centrals manage. Centrals, hosts and the
+// Fleet is a group of hosts that several weft-central servers manage. Servers, hosts and the
 // administrator are on one network segment:
 //
 //	admin 172.16.0.1 ──┐            ┌── central a 172.16.0.11, b .12, c .13
@@ -130,9 +130,8 @@ func (f *Fleet) join(c *Central, name string) {
 	})
 }
 
-// AddHost adds a host, which weft-central's declaration already names, to the fleet. The host
-// gets a certificate and runs weftd. uplink is the type of the host's uplink: af_xdp or
-// af_packet.
+// AddHost adds a host to the fleet. weft-central must know the host already. AddHost gets a certificate
+// for the host and starts weftd on it. "uplink" is the type of the host's uplink: af_xdp or af_packet.
 func (f *Fleet) AddHost(name, uplink string, options ...string) *Daemon {
 	f.lab.T.Helper()
 	h := f.plug(name, f.Endpoint(len(f.Hosts)))
@@ -173,7 +172,8 @@ func (f *Fleet) Weft(args ...string) string {
 // Try runs the weft client as the administrator, like Weft, but returns an error if it fails.
 func (f *Fleet) Try(args ...string) (string, error) { return f.TryAt(f.central, args...) }
 
-// TryAt runs the weft client as Try does, with other addresses of centrals.
+// TryAt runs the weft client as Try does. "addresses" has the addresses of the weft-central servers to
+// which the client may connect.
 func (f *Fleet) TryAt(addresses string, args ...string) (string, error) {
 	certs := filepath.Join(f.lab.Dir, "central-a", "admin")
 	out, errs, code := f.weft.TryWeft(append([]string{"--central", addresses, "--central-certs", certs}, args...)...)
