@@ -406,8 +406,8 @@ func (t *target) writeRequests(framer *http2.Framer, writing *sync.Mutex, ended 
 	return err
 }
 
-// idleEverywhere opens idleAtCentral connections that send nothing, in equal parts to both addresses of a
-// server.
+// idleEverywhere opens idleAtCentral connections that send nothing. They are divided equally between
+// the server's address for hosts and administrators and the address of etcd.
 func idleEverywhere(t *target) error {
 	for _, at := range t.targets {
 		if err := idleStrangers(at, idleAtCentral/len(t.targets)); err != nil {

@@ -29,8 +29,9 @@ func chainAttacks() []*attack {
 // chainPieces is the length of the chains in descriptors. The switch refuses chains of more than 1,024.
 const chainPieces = 1000
 
-// bytewise writes an indirect table of n one-byte descriptors into the queue's first slot. It returns a
-// descriptor that refers to the table. The first byte has the guest address "data".
+// bytewise writes an indirect descriptor table into the first buffer of the queue. The table has n
+// descriptors of one byte each, beginning at the guest address "data". bytewise returns a descriptor
+// that refers to the table.
 func (g *guest) bytewise(q *vhosttest.Queue, n int, data uint64, flags uint16) vhosttest.Desc {
 	at := q.SlotAddr(0) &^ 15
 	table, ok := g.Bytes(at, uint64(16*n))
@@ -51,7 +52,8 @@ func (g *guest) bytewise(q *vhosttest.Queue, n int, data uint64, flags uint16) v
 	return vhosttest.Desc{Addr: at, Len: uint32(16 * n), Flags: vhosttest.Indirect}
 }
 
-// offerAll offers the descriptor d again and again, in all slots of the queue, until the attack ends.
+// offerAll writes the descriptor d into all entries of the queue's descriptor table. It then offers all
+// entries to the switch again and again, until the attack ends.
 func (g *guest) offerAll(q *vhosttest.Queue, d vhosttest.Desc) {
 	for i := range q.Descs {
 		q.Descs[i] = d

@@ -82,7 +82,8 @@ func (s *stream) demandSoFar() demand {
 	return s.demand
 }
 
-// partMeter measures row.Part of one attack.
+// partMeter measures row.Part during one attack: how well the switch serves the guests that do not
+// attack.
 type partMeter struct {
 	site     *site
 	greedy   bool

@@ -175,8 +175,8 @@ func frontEndAttacks() []*attack {
 	}, hugeAttacks()...)
 }
 
-// setBlocking clears O_NONBLOCK. The flag then also holds for the switch, which shares the open file
-// description.
+// setBlocking clears O_NONBLOCK of a descriptor. The switch shares the open file description, so its
+// own reads and writes can then block, too.
 func setBlocking(fd int) error { return unix.SetNonblock(fd, false) }
 
 var fullCounter = []byte{0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
@@ -420,9 +420,9 @@ func truncateWhileSending(g *guest) error {
 	return g.truncateUnder(64)
 }
 
-// truncateIntoUplink truncates the guest's memory under frames of two descriptors. Usually the memory of
-// the second descriptor is missing when the switch copies the frame; sometimes the time of the
-// truncation is random.
+// truncateIntoUplink sends frames of two descriptors to the uplink and truncates the guest's memory
+// meanwhile. Usually the memory of the second descriptor is already missing when the switch copies the
+// frame. Sometimes the time of the truncation is random.
 func truncateIntoUplink(g *guest) error {
 	if g.play.rng.IntN(3) == 0 {
 		return g.truncateUnder(1400)
@@ -512,8 +512,8 @@ func (p *play) hangs() (n uint64, err error) {
 	return show.Restarts - before, err
 }
 
-// punchedBytes limits the memory of the machine that punchWhole fills. The kernel needs about 300 ms to
-// free so much.
+// punchedBytes limits how much of the machine's memory punchWhole fills. The kernel needs about 300 ms
+// to free so much.
 const punchedBytes = 4 << 30
 
 // punchWhole punches a hole into the whole file of the guest's memory. The file is much longer than the
@@ -846,7 +846,8 @@ func inflightLarge(p *play) error {
 	return nil
 }
 
-// symlinks adds ports whose sockets are symbolic links. The switch must not remove the targets.
+// symlinks adds ports whose socket paths are symbolic links to files. The switch must not remove these
+// files.
 func symlinks(p *play) error {
 	victim := p.site.socket(p.name + "-file")
 	if err := os.WriteFile(victim, []byte("precious"), 0o600); err != nil {

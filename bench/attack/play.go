@@ -26,13 +26,13 @@ type attack struct {
 	// mayLose describes, for the report, which frames of the bystanders the attack may make the switch
 	// lose; "": none.
 	mayLose string
-	// hears means that the attacker may receive the frames that mayLose names.
+	// hears means that the attacker may receive the bystanders' frames that mayLose describes.
 	hears bool
 	// memory is the number of bytes by which a process may stay larger after the attack, in addition to
 	// what every attack is allowed (row.leaks).
 	memory int64
-	// peak is the number of bytes by which the watched process may grow during the attack; 0: no limit
-	// during the attack.
+	// peak is the number of bytes by which the memory of the watched process (play.watched) may grow
+	// during the attack; 0: there is no limit.
 	peak int64
 	// message marks an attack that consists of a single message or a single attach. It is repeated at
 	// least leastRepeats times.

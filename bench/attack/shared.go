@@ -10,8 +10,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// This file has attacks with memory, rings and descriptors that several rings or ports share, and with
-// frames that the switch sends to many ports.
+// In some attacks of this file, several rings or ports share memory, rings or descriptors. In the
+// others, the attacker sends frames that the switch copies to many ports.
 
 func sharedAttacks() []*attack {
 	return []*attack{

@@ -80,8 +80,8 @@ func silentTLS(p *play) error {
 	return d.add(silentConnections)
 }
 
-// enterBesideSilent opens more silent connections. It fails unless a local peer and a peer with a
-// certificate then get answers.
+// enterBesideSilent opens more silent connections. It fails unless two other OpenFlow peers then get
+// answers: one on the local unix socket, and one that has a certificate.
 func enterBesideSilent(p *play) error {
 	if err := p.vars["dialer"].(*silentDialer).add(8); err != nil {
 		return err

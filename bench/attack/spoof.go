@@ -35,7 +35,7 @@ func asBystander(i int) func(p *play, f []byte) []byte {
 }
 
 // reserved builds a frame to a reserved multicast address (IEEE 802.1D), which no bridge forwards. A
-// bystander that receives it counts it as a bad frame.
+// guest that receives such a frame counts it as a bad frame.
 func reserved(p *play, f []byte) []byte {
 	put(f, [6]byte{1, 0x80, 0xc2, 0, 0, byte(p.rng.IntN(16))}, attackerMAC, 0x88b5)
 	return f[:64]

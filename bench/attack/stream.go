@@ -213,7 +213,8 @@ func (s *stream) since(t vhosttest.LoadTotals) streamCounts {
 }
 
 const (
-	// quiet is the time without an arrival after which no frame is in flight, if no frame is missing.
+	// quiet is the time after which, if no frame has arrived and none is missing, no frame is in flight
+	// any more.
 	quiet = 50 * time.Millisecond
 	// missed takes the place of "quiet" if frames are missing. The worker returns a buffer before it
 	// publishes the frame to the receiver. If the machine takes the worker's core away in between for
@@ -231,8 +232,8 @@ func (s *stream) rest(countHeld func() int) vhosttest.LoadTotals {
 	return s.restThen(countHeld, func(bool) {})
 }
 
-// restThen waits like rest, and then calls f before the guests send again. calm is false if the wait has
-// ended although frames are still in flight or held by the switch.
+// restThen waits like rest, and then calls f before the guests send again. It passes true to f, or
+// false if frames are still in flight or held by the switch.
 func (s *stream) restThen(countHeld func() int, f func(calm bool)) vhosttest.LoadTotals {
 	last, returned := time.Now(), false
 	t, bad := s.load.Rest(func(received int) bool {

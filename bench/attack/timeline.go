@@ -27,7 +27,8 @@ type incident struct {
 // mostIncidentLines limits the lines of incident.Log.
 const mostIncidentLines = 20
 
-// replacedEvent is the event of an incident in which an engine ended that the storm did not kill.
+// replacedEvent is the event of an incident in which an engine ended although the storm did not kill
+// it.
 const replacedEvent = "engine replaced by control"
 
 // controlLog says how much of the control process's log was read. Each new control process has a log of
@@ -67,7 +68,8 @@ func (w *storming) processes() processes {
 }
 
 // noteIncident completes an incident and appends it to the timeline. oldProcesses has the process IDs
-// before it. An incident without an event is appended only if "ended" is true: an engine has ended.
+// before it. "ended" is true if an engine has ended. An incident that has no event is appended only if
+// "ended" is true.
 func (w *storming) noteIncident(i *incident, oldProcesses processes, ended bool) {
 	control := w.daemon.Control()
 	i.Log = w.controlLog.since(control.Log, control.Output())

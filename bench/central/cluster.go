@@ -298,7 +298,8 @@ func readStore(ctx context.Context, endpoints []string) ([]store.Object, error) 
 	return r.objects, nil
 }
 
-// reader is a store.Sink that keeps only the first list of objects that it gets.
+// reader receives the list of objects in weft-central's store. It keeps the first list, and ignores
+// later lists and changes.
 type reader struct {
 	objects []store.Object
 	done    func()

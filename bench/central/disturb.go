@@ -43,9 +43,9 @@ func (r *run) churn() {
 	r.settle(c)
 }
 
-// latencies reports the times that churn has measured. A ping that was not answered while its port
-// existed has the time never. Pings between real hosts are real frames. A simulated ping takes as long
-// as the switches need to learn the addresses (see ping.go).
+// latencies reports the times that the scenario churn has measured. A ping that was not answered while
+// its port existed counts with the time never. Pings between real hosts are real frames. A simulated
+// ping takes as long as the switches need to learn the addresses (see ping.go).
 func (r *run) latencies(c *churn) {
 	seen := r.fleet.watcher.take()
 	writes := c.latencies()

@@ -110,7 +110,7 @@ type PingArgs struct {
 	Until    time.Duration // time of clock at which FirstAnswer gives up
 }
 
-// Start starts a series of pings and returns its identifier.
+// Start makes a guest send a series of pings. It returns the identifier of the series.
 func (s *GuestService) Start(a PingArgs, id *uint16) error {
 	g, err := s.guest(a.From)
 	if err == nil {

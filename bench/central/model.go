@@ -34,7 +34,8 @@ type model struct {
 	ports  map[string]*placed
 	byNet  map[string]map[string]*placed // ports by network id, then by port id
 	onHost []map[string]*placed          // ports by host index, then by port id
-	// inNet has, for each network by id, the number of ports on each host by host index.
+	// inNet says how many ports of a network are on a host. The keys are the network's id and the
+	// host's index.
 	inNet map[string]map[int]int
 	next  int // number of the port that was made last
 	// Hosts whose index is below simulated have an agent and a recorder. All other hosts are real.

@@ -23,7 +23,7 @@ import (
 )
 
 // site has the real hosts. A real host is a process of weftd in a network namespace. Real hosts use
-// the same centrals as the simulated ones, but their guests exchange real frames.
+// the same weft-central servers as the simulated ones, but their guests exchange real frames.
 //
 //	driver, centrals: 10.100.255.1, bridge br0 ── u0 of host h0, 10.100.3.232
 //	                                           ── u0 of host h1, ...

@@ -177,8 +177,8 @@ func (w *watcher) take() figures {
 // Infinity would not work, because JSON has no such number.
 const never = time.Hour
 
-// WithNever returns the times in ascending order, followed by count times never for events that did
-// not happen. A quantile then treats them as very late.
+// WithNever returns the times in ascending order. It appends the time never "count" times, for events
+// that did not happen. A quantile then treats these events as very late.
 func WithNever(times []time.Duration, count int) []time.Duration {
 	list := slices.Clone(times)
 	slices.Sort(list)

@@ -48,8 +48,8 @@ func fillFigures(text string, rows []*row) (string, error) {
 	return before + figuresBegin + "\n" + b.String() + figuresEnd + after, nil
 }
 
-// find returns the row of this name that was measured on the processor, if it has a result of
-// Weft, or nil.
+// find returns the row that has this name, was measured on this processor and has a result of Weft. It
+// returns nil if there is none.
 func find(rows []*row, name, processor string) *row {
 	at := slices.IndexFunc(rows, func(r *row) bool {
 		return r.Name == name && r.processor() == processor && len(r.Samples[r.Peers[0]]) > 0

@@ -167,7 +167,7 @@ func missing(r *row, peer string) string {
 
 func cell(text string) string { return strings.NewReplacer("|", "\\|", "\n", " ").Replace(text) }
 
-// notes writes the notes of the family's rows, each note once.
+// notes writes the notes of the rows in this section of the results page, each note once.
 func (f *family) notes(b *strings.Builder, rows []*row) {
 	first, written := true, map[string]bool{}
 	for _, r := range rows {

@@ -11,9 +11,8 @@ import (
 	"weft/bench/traffic"
 )
 
-// guest is a member of the benchmark that attaches to a vhost-user port. It implements UDP,
-// IPv4 and Ethernet itself. Its MAC address is computed from its IP address, so members need no
-// ARP requests.
+// guest connects a replica or the client to a vhost-user port. It implements UDP, IPv4 and Ethernet
+// itself. Its MAC address is computed from its IP address, so no ARP requests are necessary.
 type guest struct {
 	port      *traffic.Port
 	own       netip.Addr
@@ -25,8 +24,8 @@ type guest struct {
 
 const headers = 14 + 20 + 8
 
-// HardwareAddress returns the MAC address of the member with the IPv4 address a. It is locally
-// administered and contains the IP address.
+// HardwareAddress returns the MAC address that belongs to the IPv4 address a. The MAC address is
+// locally administered and contains the IP address.
 func HardwareAddress(a netip.Addr) [6]byte {
 	ip := a.As4()
 	return [6]byte{2, 0, ip[0], ip[1], ip[2], ip[3]}
@@ -44,8 +43,8 @@ func openGuest(path string, own int, addresses []netip.Addr) (*guest, error) {
 	if g.port, err = traffic.OpenPort(path, 1514); err != nil {
 		return g, err
 	}
-	// The members share their cores with the switches, so they do not poll. KVM does not poll
-	// for a halted guest either while another thread waits for the core (kvm_vcpu_can_poll).
+	// The replicas and the client share their cores with the switches, so they do not poll. KVM does
+	// not poll for a halted guest either while another thread waits for the core (kvm_vcpu_can_poll).
 	g.port.Spin = 0
 	return g, nil
 }
@@ -73,8 +72,8 @@ func (g *guest) receive(wait time.Duration) ([][]byte, error) {
 	return g.in, nil
 }
 
-// accept returns the payload of a UDP datagram for this member. For any other frame it
-// returns nil. It answers ARP requests.
+// accept returns the payload of a UDP datagram to this guest. For any other frame it returns nil. It
+// answers ARP requests.
 func (g *guest) accept(f []byte) []byte {
 	own := g.own.As4()
 	switch {

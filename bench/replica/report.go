@@ -23,7 +23,7 @@ type Report struct {
 	Members [Replicas + 1]CPU `json:"cpu"`
 }
 
-// CPU is the CPU time of one member in seconds.
+// CPU is the CPU time of one replica or of the client in seconds.
 type CPU struct {
 	User   float64 `json:"user_seconds"`
 	System float64 `json:"system_seconds"`

@@ -68,7 +68,7 @@ func (c *Config) open() (carrier, error) {
 	return openSocket(c.Member, c.Addresses)
 }
 
-// tickEvery is the interval at which a member repeats messages whose answer is overdue.
+// tickEvery is the interval at which replicas and the client check which messages they must send again.
 const tickEvery = 5 * time.Millisecond
 
 // silence is the time without progress after which the client gives up.

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// carrier sends and receives a member's datagrams, by a UDP socket or as a vhost-user guest.
+// carrier sends and receives the datagrams of a replica or of the client, by a UDP socket or as a
+// vhost-user guest.
 type carrier interface {
 	// receive waits for datagrams until the time limit. The datagrams are valid until
 	// the next call.
@@ -21,7 +22,7 @@ type carrier interface {
 	close()
 }
 
-// udpPort is the UDP port of every member.
+// udpPort is the UDP port of all replicas and of the client.
 const udpPort = 5211
 
 // socket is a carrier with a UDP socket. It makes the system calls of an event loop:

@@ -133,8 +133,8 @@ func measureConnectionMemory(r *run, peer, protocol string) float64 {
 	return grown
 }
 
-// floodFill is the number of guest 2's connections after which Weft's connection table is full. It is
-// above the table's default limit.
+// floodFill is the number of connections that guest 2 opens until Weft's connection table is full. It
+// is above the table's default limit.
 const floodFill = 1<<20 + 10_000
 
 // measureFlood measures a flood: a third guest opens 500,000 connections per second in another zone.

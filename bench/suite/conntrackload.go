@@ -25,8 +25,8 @@ type trackSpec struct {
 	Connections int  // number of connections of guest 0
 	IPv6        bool // connections use IPv6 instead of IPv4
 	Fresh       bool // each datagram of guest 0 opens a new connection
-	// Warm and Length are the lengths of the warm-up and of the measurement. With Fresh, Length is
-	// only the time limit.
+	// Warm and Length are the lengths of the warm-up and of the measurement. If Fresh is set, there is
+	// no warm-up, and Length is only the time limit.
 	Warm, Length time.Duration
 	// PerSecond is the number of segments that guest 2 sends per second, in every second slice of time
 	// (slices.go). 0 means that there is no guest 2. Until guest 2 has sent Fill segments, the table
@@ -38,7 +38,7 @@ type trackSpec struct {
 const warmWord = "warm"
 
 type trackReport struct {
-	Frames float64 // with Fresh: number of connections opened per second
+	Frames float64 // frames per second that both guests received; with Fresh: the same as Begun
 	Begun  float64 // connections opened a second, if Fresh is set
 	Count  float64 // with Fresh: number of opened connections
 	Stall  float64 // longest time in seconds in which no frame arrived although the guests had their core

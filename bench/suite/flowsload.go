@@ -60,8 +60,8 @@ func appendTuple(b []byte, t tuple) []byte {
 	return binary.BigEndian.AppendUint16(b, t.dstPort)
 }
 
-// writeTuples writes flows to a file, each in tupleBytes bytes. The guests' process reads the file
-// with readHeaders.
+// writeTuples writes flows to a file, tupleBytes bytes for each flow. The guests' process reads the
+// file with readHeaders.
 func writeTuples(path string, flows []tuple) {
 	b := make([]byte, 0, tupleBytes*len(flows))
 	for _, t := range flows {
@@ -109,7 +109,6 @@ func runGuests(args []string) {
 	sayReport(g.run(&spec))
 }
 
-// flowGuests is the state of the guests.
 type flowGuests struct {
 	load     *vhosttest.Load
 	attacker *vhosttest.Guest

@@ -80,8 +80,8 @@ func callEvents() string {
 	return strings.Join(events, ",")
 }
 
-// counting is a count of system calls that is in progress. A perf process counts those of each
-// component.
+// counting counts system calls until its method end is called. It runs one perf process for each
+// process whose calls it counts.
 type counting struct {
 	perfs map[string]*exec.Cmd
 	files map[string]string

@@ -58,7 +58,8 @@ func (t *wakeTimes) note(r *run, whose string) {
 	r.note(whose+fmt.Sprint("within ", wakeBar), "%", 100*t.InTime)
 }
 
-// measureWake returns the 99th percentile of the time that a first frame takes.
+// measureWake returns the 99th percentile of the time that the first frame after an idle time takes
+// through the switch.
 func measureWake(r *run, peer string) float64 {
 	var result pairReport
 	withPairs(r, peer, pairSpec{Size: 64, Flows: 1, Wakes: wakes}, 1, func(_ vswitch, guests *process) {

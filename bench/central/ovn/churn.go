@@ -18,8 +18,8 @@ type arrival struct {
 	err       error
 }
 
-// come adds ports at the rate r.Rate until ctx ends. It deletes each port when it has existed for
-// life. It returns when all have been deleted.
+// come adds ports at the rate r.Rate until ctx ends, and deletes each port after the time "life". It
+// returns when all of these ports have been deleted.
 func (r *run) come(ctx context.Context, life time.Duration) (list []arrival) {
 	random := rand.New(rand.NewPCG(2, 2))
 	var mu sync.Mutex

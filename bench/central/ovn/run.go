@@ -157,7 +157,8 @@ func (r *run) update(_ string, changed tables) {
 	r.changed = make(chan struct{})
 }
 
-// names has the names of logical switch ports by UUID. Only update uses it.
+// names has the names of logical switch ports by the UUIDs of their rows. Only the method update uses
+// it.
 var names = map[string]string{}
 
 // await waits until check returns true. It holds mu while it calls check.
