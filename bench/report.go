@@ -52,9 +52,9 @@ type Row struct {
 	Failures map[string]string           `json:"failures,omitempty"`
 }
 
-// Gaps matches the names of secondary results that form a histogram of pauses. The
-// value of "gaps below N ns" is a number of pauses per second. The lower bound of the
-// pauses is the next smaller N.
+// Gaps matches the names of secondary results that form a histogram of pauses. The result "gaps below N
+// ns" is the number of pauses per second that are shorter than N, but not shorter than the next smaller
+// N.
 var Gaps = regexp.MustCompile(`^gaps below ([0-9]+) ns$`)
 
 // Extra is a secondary result of an experiment with one of the compared switches, such as a percentile.

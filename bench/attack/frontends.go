@@ -450,7 +450,8 @@ func (g *guest) truncateUnder(size int) error {
 	g.Tx[0].Publish()
 	for range g.play.rng.IntN(20_000) {
 	}
-	// Usually the rings remain, and the worker faults when it reads the frames.
+	// Usually the part of the memory that has the rings remains, and the worker faults when it reads
+	// the frames.
 	keep := int64(g.Tx[0].SlotAddr(0) - vhosttest.GuestBase)
 	if g.play.rng.IntN(4) == 0 {
 		keep = 4096

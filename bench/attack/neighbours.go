@@ -13,8 +13,8 @@ import (
 	"weft/vhost/vhosttest"
 )
 
-// This file has storms of ARP and neighbour discovery: by a guest in a bystander's VNI, and by a host of
-// the underlay.
+// This file has storms of ARP and neighbour discovery: by a guest that is in the same VNI as a guest
+// that does not attack, and by a host of the underlay.
 
 func neighbourAttacks() []*attack {
 	const room = "what their rings have no room for beside the flood"

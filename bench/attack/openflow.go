@@ -190,7 +190,8 @@ func tlvSetup(p *play) error {
 	return nil
 }
 
-// churnTLVs adds maps to the TLV table and deletes them. It fails if the switch refuses one of the two.
+// churnTLVs adds mappings of Geneve options to the TLV table and deletes them. It fails if the switch
+// refuses to add or to delete them.
 func churnTLVs(p *play) error {
 	c := p.vars["connection"].(*openflowConn)
 	for end := time.Now().Add(20 * time.Millisecond); time.Now().Before(end); {

@@ -117,7 +117,8 @@ func (s *stream) note(arrived bool, begun, now time.Time) {
 	s.lastArrival, s.ownGap = now, 0
 }
 
-// watch deletes the gaps recorded so far. A gap that has not ended yet still counts for longest.
+// watch deletes the gaps recorded so far. If a gap has not ended yet, the method longest still counts
+// all of it.
 func (s *stream) watch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

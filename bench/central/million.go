@@ -237,8 +237,8 @@ func (m *million) interest(ctx context.Context) error {
 	return nil
 }
 
-// change changes the addresses of popular ports at a fixed rate. It measures how long each change
-// takes to each host that has asked for the port.
+// change changes the addresses of popular ports at a fixed rate. It measures how long each change takes
+// to arrive at each host that has asked for the port.
 func (m *million) change(ctx context.Context) error {
 	interested := make([]int, min(popular, m.Ports))
 	for n := range m.hosts {

@@ -38,7 +38,7 @@ type model struct {
 	// host's index.
 	inNet map[string]map[int]int
 	next  int // number of the port that was made last
-	// Hosts whose index is below simulated have an agent and a recorder. All other hosts are real.
+	// Hosts whose index is below "simulated" are simulated. All other hosts run weftd.
 	simulated int
 }
 

@@ -28,7 +28,8 @@ import (
 	"weft/e2e/lab"
 )
 
-// Options are the options of Run.
+// Options say how many simulated and real hosts the test has, what it does with them, and where its
+// files are.
 type Options struct {
 	Central    string   // path of the program weft-central; if empty, Run starts Self instead
 	Bin        string   // directory of the programs weftd and weft, for real hosts

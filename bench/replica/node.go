@@ -4,7 +4,7 @@ package replica
 
 import "time"
 
-// envelope is a message to send, with the number of the member that gets it.
+// envelope is a message to send, with the number of the replica or client that gets it.
 type envelope struct {
 	to int
 	m  Message
@@ -86,8 +86,8 @@ func (n *Node) spread(index uint64, envelopes []envelope) []envelope {
 	return envelopes
 }
 
-// acked records that the member "from" has stored the log entry at index. It then commits, in
-// order, all entries that a majority has.
+// acked records that the replica "from" has stored the log entry at index. It then commits, in order,
+// all entries that a majority has.
 func (n *Node) acked(from int, index uint64, envelopes []envelope) []envelope {
 	if index >= uint64(len(n.log)) {
 		return envelopes

@@ -21,11 +21,11 @@ type Config struct {
 	// Addresses has the IPv4 addresses of the replicas in order, followed by the
 	// client's.
 	Addresses []netip.Addr
-	// Port is the path of the vhost-user socket to which the member attaches as a
-	// guest. If it is empty, the member uses a UDP socket.
+	// Port is the path of a vhost-user socket, to which the replica or client attaches as a guest. If
+	// it is empty, the replica or client uses a UDP socket.
 	Port string
-	// Busy makes the member poll its socket or its ring without sleeping, for the
-	// lowest latency.
+	// Busy makes the replica or client poll its socket or its ring without sleeping, for the lowest
+	// latency.
 	Busy bool
 	// Requests is the number of measured requests. Warmup is the number of unmeasured
 	// requests before them.

@@ -248,8 +248,8 @@ const longestPoll = 200 * time.Microsecond
 // frames miss in the flow cache, and wait until the control process has installed megaflows.
 const uncountedConnections = 10_000
 
-// circulate runs the guests for the time d. With Fresh, it returns earlier if all connections have
-// been opened. frames has the numbers of frames that guests 0 and 1 have received.
+// circulate runs the guests for the time d. If trackSpec.Fresh is set, it returns as soon as all
+// connections have been opened. "frames" has the numbers of frames that guests 0 and 1 have received.
 func (g *trackGuests) circulate(d time.Duration, perSecond int) (frames [2]float64, elapsed time.Duration) {
 	begin := time.Now()
 	replaced, lastReplaced := g.load.Totals().Lost, begin

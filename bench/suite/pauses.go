@@ -62,7 +62,8 @@ func passTime(r *run, sw *weft, length time.Duration, changing bool) {
 	}
 }
 
-// rare is the fraction of the longest times that the result "99.99 % below" leaves out.
+// rare is a fraction. The result "99.99 % below" is the time that only this fraction of the times
+// exceeds.
 const rare = 1e-4
 
 // pauseBar is the gap above which the report counts gaps per second. A gap is the time between two
@@ -98,8 +99,8 @@ func noteGaps(r *run, gaps []uint64, seconds float64) (longest float64) {
 	return longest
 }
 
-// measureMachine returns the longest pause of a bare loop on the worker's core. If changing is set, it
-// meanwhile adds flows to an idle switch.
+// measureMachine returns the longest pause of a loop that only reads the clock, on the worker's core.
+// If "changing" is set, it meanwhile adds flows to an idle switch.
 func measureMachine(r *run, changing bool) float64 {
 	sw := new(weft)
 	if changing {

@@ -55,7 +55,7 @@ func (c *Central) Stop() {
 	}
 }
 
-// centralPort is the TCP port of each weft-central. Its etcd uses the next port.
+// centralPort is the TCP port of each weft-central server. Its etcd uses the next port.
 const centralPort = 7700
 
 // Fleet is a group of hosts that several weft-central servers manage. Servers, hosts and the
@@ -97,7 +97,7 @@ func (f *Fleet) plug(name, address string) *Host {
 	return h
 }
 
-// AddCentral starts a weft-central and waits for its answer. The first one creates an etcd
+// AddCentral starts a weft-central server and waits for its answer. The first server creates an etcd
 // cluster; the others join it.
 func (f *Fleet) AddCentral(name string) *Central {
 	f.lab.T.Helper()

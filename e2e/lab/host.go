@@ -102,9 +102,9 @@ func (h *Host) NoOffloads(dev string) {
 	h.Run("ethtool", "-K", dev, "tx", "off", "tso", "off", "gso", "off")
 }
 
-// LinuxVTEP sets up Linux's own VXLAN on the host, a peer for Weft's: a bridge, and a vxlan
-// device for the tunnel to "remote" over dev. The guest's eth0, with the address cidr, is a
-// port of the bridge.
+// LinuxVTEP sets up Linux's own VXLAN on the host, so that Weft can be tested against it. It adds a
+// bridge, and a vxlan device for the tunnel to "remote" over the device dev. The guest's eth0, with the
+// address cidr, is a port of the bridge.
 func (h *Host) LinuxVTEP(guest *Host, cidr string, vni, mtu int, dev, local, remote string) {
 	h.lab.T.Helper()
 	bridge, vxlan, tail := fmt.Sprint("br", vni), fmt.Sprint("vx", vni), "p-"+guest.Name

@@ -91,8 +91,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Machine starts a virtual machine and does not wait for its boot, so that several machines can
-// boot at the same time. Booted waits.
+// Machine starts a virtual machine and does not wait for its boot, so that several machines can boot at
+// the same time. The method Booted waits for the boot.
 func (h *Host) Machine(c MachineConfig) *Machine {
 	h.lab.T.Helper()
 	accel, _ := h.lab.Accelerator()

@@ -23,7 +23,7 @@ import (
 	"weft/bench/central"
 )
 
-// Options are the options of the test.
+// Options say how many hosts and ports the test has, and how fast it adds ports.
 type Options struct {
 	Hosts, Ports int
 	Batch        int // ports of one transaction
