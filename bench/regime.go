@@ -53,8 +53,8 @@ func Regime(coreA, coreB int) (time.Duration, error) {
 // nearBelow is the round-trip time below which two cores count as cores that share a cache.
 const nearBelow = 200 * time.Nanosecond
 
-// RegimeName returns "near" for the round-trip time of cores that share a cache, "far" for that
-// of cores that do not, and "between" for a time from which this is unclear.
+// RegimeName returns "near" if the round-trip time is that of two cores that share a cache, and "far"
+// if it is that of two cores that do not. It returns "between" if the time could be either.
 func RegimeName(d time.Duration) string {
 	switch {
 	case d < nearBelow:

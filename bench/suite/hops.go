@@ -19,8 +19,9 @@ import (
 // of the stages of a worker's poll, each of which is a secondary result. The time that the guest itself
 // takes is not included.
 
-// hopsSize is the length in bytes of each UDP payload that a process behind a veth or tap sends, and of each
-// frame that testpmd sends in the variant hopsVhost. Both fit the MTU of 1,450 bytes that VXLAN leaves.
+// hopsSize is a length in bytes. A process behind a veth or tap sends UDP payloads of this length, and
+// in the variant hopsVhost testpmd sends frames of this length. Both fit the MTU of 1,450 bytes that
+// VXLAN leaves.
 const hopsSize = 1400
 
 func hopsFamily() []*experiment {
@@ -49,8 +50,9 @@ func hopsFamily() []*experiment {
 	return list
 }
 
-// The variants of the experiment: frames whose flow the switch has not cached, single frames, frames
-// without pauses (of new connections or of known ones), and a vhost-user guest instead of a tap.
+// The variants of the experiment. In order: frames whose flow the switch has not cached, single frames,
+// new connections without pauses, frames of known connections without pauses, and a vhost-user guest
+// instead of a tap.
 const (
 	hopsUnknown = "first frame, flow unknown"
 	hopsAlone   = "later frame, alone"

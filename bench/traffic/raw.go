@@ -11,8 +11,9 @@ import (
 	"strings"
 )
 
-// frameHeaders is the length in bytes of the headers of a raw frame: UDP over IPv4, between addresses
-// for tests (RFC 2544 appendix C.2.2). Switches see flows, but no host's stack answers.
+// frameHeaders is the length in bytes of the headers of a raw frame. The frame is UDP over IPv4,
+// between addresses for tests (RFC 2544 appendix C.2.2). The switch finds a UDP flow in it, but no
+// host's IP stack answers.
 const frameHeaders = 14 + 20 + 8
 
 // framer writes the headers of raw frames in one direction.

@@ -17,7 +17,8 @@ import (
 
 // Server serves several clients at a time, but lets only one of them use the link.
 type Server struct {
-	// Link is the link for raw frames (see Client.Link); "": the server refuses raw frames.
+	// Link is a device name or the path of a vhost-user socket, for raw frames. If it is "", the server
+	// refuses raw frames.
 	Link string
 	// Orders permits messages of type Order from clients that connect over IP. From clients on vsock or
 	// a unix socket they are always permitted.
