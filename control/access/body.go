@@ -14,8 +14,8 @@ import (
 
 // Limits of request bodies in bytes. A request with a longer body is refused.
 const (
-	// LargeBody is the limit of requests with a file of flows: a million flows of at
-	// least a hundred bytes each.
+	// LargeBody is the limit for requests that carry a file of OpenFlow flows. It has room for a million
+	// flows of up to 256 bytes each.
 	LargeBody = 256 << 20
 	// SmallBody is for all other requests.
 	SmallBody = 1 << 20
@@ -27,7 +27,8 @@ const (
 	freeBody = 64 << 10
 )
 
-// Bodies limits the memory of request bodies. One peer may use half of maxBodies.
+// Bodies limits the memory of the request bodies of all clients together. One client may use half of
+// maxBodies.
 type Bodies struct {
 	mu      sync.Mutex
 	used    int64
@@ -35,10 +36,10 @@ type Bodies struct {
 	refused uint64
 }
 
-// newBodies returns Bodies in which no memory is used.
 func newBodies() *Bodies { return &Bodies{peers: map[string]int64{}} }
 
-// LimitRows is a limits.Source. It emits the memory of request bodies, in total and for each peer.
+// LimitRows emits the rows of `weft show limits` about the memory of request bodies: one in total, and one
+// for each client.
 func (b *Bodies) LimitRows(emit func(limits.Row)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -132,8 +133,8 @@ func (b *body) take() bool {
 	return true
 }
 
-// extend moves the read deadline forward by the time for the bytes read so far. SetReadDeadline fails
-// only in tests without a connection.
+// extend sets the read deadline: the begin plus patience, plus one second for each minRate bytes read so
+// far. SetReadDeadline fails only in tests without a connection.
 func (b *body) extend() { _ = b.control.SetReadDeadline(due(b.began, b.read)) }
 
 // Read implements io.Reader. It returns a *LimitError if the body exceeds a limit of size or memory.
@@ -167,8 +168,9 @@ func (b *body) setWaits(waits bool) {
 	b.waits = waits
 }
 
-// AbandonBody makes a handler stop waiting for the rest of the request body. It must, because net/http
-// sends no response while a handler reads. AbandonBody returns false if the handler was not waiting.
+// AbandonBody makes the read deadline of a request body expire, so that a handler that waits for the
+// client stops reading. Before that, net/http would send no response. AbandonBody returns false if no
+// handler was waiting.
 func AbandonBody(r *http.Request) bool {
 	b, ok := r.Body.(*body)
 	if !ok {

@@ -16,8 +16,9 @@ import (
 // port uses two or three descriptors for each queue and one for each memory region.
 const wantDescriptors = 1 << 20
 
-// RaiseDescriptors raises RLIMIT_NOFILE, the limit of file descriptors, of this process and its
-// engines to wantDescriptors. If fs.nr_open is lower, it takes about that. It returns the new limit.
+// RaiseDescriptors raises RLIMIT_NOFILE, the limit of open file descriptors, to wantDescriptors. The limit
+// applies to this process and to the engine processes that it starts. If the kernel refuses a value,
+// because fs.nr_open is lower, it tries half of the value. It returns the new limit.
 func RaiseDescriptors() (uint64, error) {
 	var was unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
@@ -33,8 +34,7 @@ func RaiseDescriptors() (uint64, error) {
 	return was.Max, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: was.Max, Max: was.Max})
 }
 
-// descriptorRows is a limits.Source. It emits the number and the limit of this process's file
-// descriptors.
+// descriptorRows emits the row of `weft show limits` about this process's open file descriptors.
 func descriptorRows(emit func(limits.Row)) {
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {

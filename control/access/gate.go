@@ -11,9 +11,10 @@ import (
 	"weft/control/limits"
 )
 
-// Limits of the connections of one listener. At the limit, a new connection replaces an idle one,
-// which is closed: the oldest of the same peer if the peer's quota is used up, otherwise the oldest of
-// the peer with the most connections. If no connection is idle, the new one is refused.
+// Limits of the connections of one listener. At a limit, a new connection replaces an idle one, which is
+// closed. If the client of the new connection has used up its quota, this is the client's own oldest idle
+// connection. Otherwise it is the oldest idle one of the client with the most connections. If there is no
+// such connection, the new one is refused.
 const (
 	// maxConnections is the limit of the API's unix socket.
 	maxConnections = 256
@@ -23,18 +24,19 @@ const (
 	maxMetricsConnections = 64
 	// writersReserve is the number of connections reserved for peers with role Write.
 	writersReserve = 8
-	// maxRefusals limits the refused connections that stay open until they have received the refusal.
-	// Further ones are closed at once.
+	// maxRefusals limits the refused connections that stay open until the client has received the reason.
+	// Further refused connections are closed at once.
 	maxRefusals = 16
 )
 
-// Gate divides the connections of a listener among its peers. A peer may have at most as many
-// connections as stay free: one peer alone gets half of them, each of two peers a third.
+// Gate divides the connections of a listener among its clients. The limit of one client is the number of
+// connections that are still free. So a client that is alone gets half of all connections, and each of two
+// clients gets a third.
 type Gate struct {
 	name  string // name of the limit in its rows
 	limit int
 
-	// mu guards the fields below. The callers of victim and drop hold it.
+	// mu guards the fields below. A caller of victim or drop must hold it.
 	mu       sync.Mutex
 	peers    map[string]int
 	conns    map[*Conn]struct{}
@@ -53,8 +55,8 @@ func newGate(name string, limit int) *Gate {
 type Conn struct {
 	net.Conn
 	Peer Peer
-	// Refusal is the error with which every request on the connection is answered; "": requests are
-	// served.
+	// Refusal is the error text that answers every request on a refused connection. It is empty if
+	// requests are served.
 	Refusal string
 
 	gate    *Gate
@@ -64,7 +66,7 @@ type Conn struct {
 	onClose func() // function that Close calls once, or nil
 }
 
-// Close closes the connection. The gate then counts it no more.
+// Close closes the connection and removes it from the gate's counts.
 func (c *Conn) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() {
@@ -76,9 +78,9 @@ func (c *Conn) Close() error {
 	return err
 }
 
-// admit adds a connection to the gate. If a limit forbids the connection and no idle one can be
-// closed, the connection gets a Refusal. admit returns nil if too many connections wait for their
-// refusal already.
+// admit adds a new connection to the gate. At a limit, it closes an idle connection to make room. If it
+// may close none, the new connection gets a Refusal (an error text that answers its requests). If
+// maxRefusals refused connections are open already, admit returns nil.
 func (g *Gate) admit(c net.Conn, peer Peer) *Conn {
 	conn := &Conn{Conn: c, Peer: peer, gate: g}
 	g.mu.Lock()
@@ -118,9 +120,9 @@ func (g *Gate) admit(c net.Conn, peer Peer) *Conn {
 
 func (g *Gate) served() int { return len(g.conns) - g.refusals }
 
-// victim returns the oldest idle connection, which the caller closes, or nil if none is idle. If
-// sameShare is true, it considers only connections of the peer called share. Otherwise it considers
-// only those of the peer with the most connections.
+// victim returns the idle connection that a new connection replaces, or nil if none is idle. If sameShare
+// is true, this is the oldest idle one of the client that quotas know as share. Otherwise it is the oldest
+// idle one of the client with the most connections. The caller closes it.
 func (g *Gate) victim(share string, sameShare bool) *Conn {
 	var found *Conn
 	for c := range g.conns {
@@ -156,8 +158,8 @@ func (g *Gate) leave(c *Conn) {
 	g.drop(c)
 }
 
-// LimitRows is a limits.Source. It emits the number of the listener's connections, in total and for
-// each peer.
+// LimitRows emits the rows of `weft show limits` about the listener's connections: one in total, and one
+// for each client.
 func (g *Gate) LimitRows(emit func(limits.Row)) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -175,8 +177,8 @@ type Listener struct {
 	net.Listener
 	Gate     *Gate
 	Identify func(net.Conn) Peer
-	// Reserve has spare descriptors, so that Accept works even if the process has no free one; nil:
-	// none.
+	// Reserve has spare file descriptors, so that Accept works even if the process has no free one. It may
+	// be nil.
 	Reserve *Reserve
 
 	closing sync.Once

@@ -180,8 +180,9 @@ func (w *statusWriter) WriteHeader(status int) {
 // Unwrap lets http.ResponseController find the wrapped ResponseWriter.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// A client loses its connection if it transfers less than minRate bytes a second on average, after an
-// initial time patience. It would otherwise occupy memory and one of the limited places for requests.
+// A client loses its connection if a transfer takes longer than the time patience plus one second for each
+// minRate bytes. A slow client would otherwise occupy memory, and count against the limits of requests in
+// progress, for a long time.
 const (
 	patience = 30 * time.Second
 	minRate  = 1 << 20 // bytes/s
@@ -216,8 +217,8 @@ func (w *pacedWriter) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// extend moves the write deadline forward by the time for the bytes written so far. SetWriteDeadline
-// fails only in tests without a connection.
+// extend sets the write deadline: the begin plus patience, plus one second for each minRate bytes written
+// so far. SetWriteDeadline fails only in tests without a connection.
 func (w *pacedWriter) extend() { _ = w.control.SetWriteDeadline(due(w.began, w.written)) }
 
 func due(began time.Time, n int64) time.Time {

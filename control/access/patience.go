@@ -11,17 +11,18 @@ import (
 
 // Time limits of a request.
 const (
-	// ExplainTimeout is the time limit of a request if the reason of its delay is known, such as a
-	// hung worker.
+	// ExplainTimeout is the time limit of a request whose delay has a known reason, such as a hung worker.
+	// The error tells the client the reason.
 	ExplainTimeout = time.Second
 	// ShortTimeout is the time limit of a request for few flows or connections.
 	ShortTimeout = 5 * time.Second
-	// busyTimeout is the time limit of a change for few flows or connections if it meets a busy
-	// engine. An engine is busy if it has not answered control's request within slowAnswer. It may be
-	// waiting for a core.
+	// busyTimeout is the time limit of a change of few flows or connections while the engine process is
+	// busy. The engine is busy if it has not answered a request of the control process within slowAnswer,
+	// for example because it waits for a core.
 	busyTimeout = 30 * time.Second
 	slowAnswer  = 200 * time.Millisecond
-	// replacingTimeout is the time limit of a change while control replaces the engine.
+	// replacingTimeout is the time limit of a change while the control process replaces the engine
+	// process.
 	replacingTimeout = 10 * time.Second
 	// longTimeout is the time limit of a request for up to a million flows or connections. It
 	// also applies to requests that wait for such a request.
@@ -29,7 +30,8 @@ const (
 	// maxAbandoned limits the abandoned requests that still run in the background. At the limit all
 	// new requests are refused.
 	maxAbandoned = 256
-	// checkInterval is the time between two checks whether a reason of the delay is known.
+	// checkInterval is the interval at which a waiting request checks again whether its delay has a known
+	// reason.
 	checkInterval = 50 * time.Millisecond
 )
 
@@ -57,9 +59,9 @@ type request struct {
 	began time.Time
 }
 
-// NewRequests returns Requests without a request. The function wrong returns a reason why all requests
-// must wait. The function slow returns a reason that has delayed short requests for longer than limit.
-// Both return "" if there is no such reason, and must not block.
+// NewRequests returns Requests with no request in progress. The function wrong returns why all requests
+// must wait now. The function slow returns what has delayed short requests for longer than limit. Both
+// return "" if there is no such reason. They must not block.
 func NewRequests(wrong func() string, slow func(limit time.Duration) string) *Requests {
 	return &Requests{wrong: wrong, slow: slow, running: map[uint64]*request{}}
 }
@@ -67,9 +69,9 @@ func NewRequests(wrong func() string, slow func(limit time.Duration) string) *Re
 // GivenUp returns the number of abandoned or refused requests.
 func (r *Requests) GivenUp() uint64 { return r.givenUp.Load() }
 
-// Do calls f and returns its results. If f takes too long, Do returns a *TooLong, and f continues in
-// the background. name is the request's name in errors. long says that f may handle very many flows or
-// connections. changes says that f changes state.
+// Do calls f and returns its results. If f takes too long, Do returns a *TooLong, and f continues in the
+// background. name is the request's name in errors. long means that f may handle very many flows or
+// connections. changes means that f changes the switch's state.
 func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (any, error) {
 	if n := r.abandoned.Load(); n >= maxAbandoned {
 		r.givenUp.Add(1)
@@ -123,10 +125,10 @@ func (r *Requests) Do(name string, long, changes bool, f func() (any, error)) (a
 // engineWaits reports whether the engine is busy or being replaced.
 func (r *Requests) engineWaits() bool { return r.wrong() != "" || r.slow(slowAnswer) != "" }
 
-// expired reports whether a request that has waited for this time must be abandoned. reason is the
-// reason of the delay, if known. waits says that the request is a change that has met an engine which
-// is busy or being replaced. Such a request gets more time: its client would otherwise have to find
-// out whether the change took effect.
+// expired reports whether to abandon a request that has waited for this time. reason says what delays the
+// request, if that is known. waits means that the request is a change, and that the engine was busy or
+// being replaced at some time. Such a change gets more time, because its client would otherwise have to
+// find out whether the change took effect.
 func (r *Requests) expired(long, waits bool, waited time.Duration) (reason string, expired bool) {
 	if reason := r.wrong(); reason != "" && (!waits || waited >= replacingTimeout) {
 		return reason, true

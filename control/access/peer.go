@@ -47,17 +47,17 @@ func ParseRole(word string) (Role, bool) {
 // Peer is the client at the other end of a connection.
 type Peer struct {
 	Role Role
-	// Share is the name of the peer in quotas: a user, a vsock CID or an address.
+	// Share is the name under which quotas count the peer: a user, a vsock CID or an address.
 	Share string
 	// Name is Share together with the process or the port, for logs and errors.
 	Name string
 }
 
-// NoGroup is the value of a group of a Policy that has no such group.
+// NoGroup is the group ID in a Policy that stands for no group.
 const NoGroup = -1
 
-// Policy says which role a peer with given credentials has. Its zero value is unsafe, because it gives
-// roles to group 0 of root.
+// Policy says which role a peer with given credentials has. Its zero value is unsafe: it gives the role
+// Write to every member of the group root, whose ID is 0.
 type Policy struct {
 	UID        int // user of the daemon
 	WriteGroup int // NoGroup: no such group

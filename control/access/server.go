@@ -79,8 +79,8 @@ func follow(c net.Conn, state http.ConnState) {
 	}
 }
 
-// refuseSurplus returns a handler that answers requests on refused connections with their Refusal, and
-// passes other requests to h.
+// refuseSurplus returns a handler that answers every request on a refused connection with the connection's
+// error text (Refusal). It passes all other requests to h.
 func refuseSurplus(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if c := connOf(r.Context()); c != nil {

@@ -110,7 +110,7 @@ func (s *Servers) Close() {
 	s.reserve.Close()
 }
 
-// LimitRows is a limits.Source. It emits the rows of all limits of the listeners and their requests.
+// LimitRows emits the rows of `weft show limits` about the listeners and their requests.
 func (s *Servers) LimitRows(emit func(limits.Row)) {
 	for _, l := range s.api {
 		l.Gate.LimitRows(emit)

@@ -4,8 +4,8 @@ package access
 
 import "sync"
 
-// shares has a semaphore for each peer with requests in progress. limit is the number of requests that
-// one peer may have in progress; it is set before the first use.
+// shares has a semaphore for each client with requests in progress. limit is the number of requests that
+// one client may have in progress. It is set before the first use.
 type shares struct {
 	limit int
 

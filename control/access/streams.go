@@ -10,12 +10,13 @@ import (
 	"weft/control/limits"
 )
 
-// maxStreams limits the streams in progress. A stream is a response without end, such as a monitor or
-// a capture. A peer may have at most as many streams as stay free. Peers with role Read cannot use the
-// last writersReserve streams.
+// maxStreams limits the streams in progress. A stream is a response without end, such as a monitor or a
+// capture. The limit of one client is the number of streams that are still free. Clients with role Read
+// cannot use the last writersReserve streams.
 const maxStreams = 64
 
-// Streams counts the streams in progress by peer, and the requests of limited routes by route.
+// Streams counts the streams in progress, by client and by API route. It also counts the requests of each
+// route that has a limit of its own (Route.Most).
 type Streams struct {
 	mu      sync.Mutex
 	count   int
@@ -25,12 +26,11 @@ type Streams struct {
 	refused uint64
 }
 
-// newStreams returns Streams without a stream.
 func newStreams() *Streams {
 	return &Streams{peers: map[string]int{}, routes: map[string]int{}, readers: map[string]int{}}
 }
 
-// LimitRows is a limits.Source. It emits the number of streams, in total and for each peer.
+// LimitRows emits the rows of `weft show limits` about streams: one in total, and one for each client.
 func (s *Streams) LimitRows(emit func(limits.Row)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,6 +77,7 @@ func (s *Streams) begin(peer Peer, pattern string, route *Route) (release func()
 	}, nil
 }
 
-// Pace returns a ResponseWriter whose write deadline moves forward with each byte written. Ordinary
-// responses use it as a whole, a stream uses it only for its initial dump.
+// Pace returns a ResponseWriter whose write deadline moves forward with each byte written. An ordinary
+// response is written through it as a whole. A stream uses it only for the objects that exist when the
+// stream begins.
 func Pace(w http.ResponseWriter) http.ResponseWriter { return newPaced(w) }

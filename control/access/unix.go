@@ -22,9 +22,9 @@ import (
 // with EAGAIN or wait. net.core.somaxconn may be a lower limit.
 const unixBacklog = 4096
 
-// ListenUnix listens on the unix socket path. Only peers that have a role in the policy may connect,
-// as far as file permissions can tell. It replaces the socket file of a dead daemon. The text of an
-// error is one line for the operator.
+// ListenUnix listens on the unix socket path. It sets the permissions of the socket file so that only
+// peers with a role in the policy can connect, as far as permissions can express that. It replaces the
+// socket file of a daemon that has died. An error is one line for the operator.
 func ListenUnix(path string, p *Policy) (net.Listener, error) {
 	dir, err := safepath.Dir(filepath.Dir(path), 0o755)
 	if err != nil {

@@ -22,8 +22,8 @@ const (
 	workPatience = 20 * time.Second
 )
 
-// Work limits the expensive requests in progress to maxWork for each role. One peer may have half of
-// them.
+// Work limits the expensive requests in progress to maxWork for each role. One client may have half as
+// many.
 type Work struct {
 	name    string                   // name of the limit that `weft show limits` shows
 	slots   [Write + 1]chan struct{} // semaphores by role: Read and Write
@@ -42,7 +42,7 @@ func newWork(name string) *Work {
 	return w
 }
 
-// LimitRows is a limits.Source. It emits the number of expensive requests in progress.
+// LimitRows emits the row of `weft show limits` about expensive requests in progress.
 func (w *Work) LimitRows(emit func(limits.Row)) {
 	used := len(w.slots[Read]) + len(w.slots[Write])
 	emit(limits.Row{Name: w.name, Unit: "requests", Holder: limits.All(),
@@ -77,9 +77,9 @@ func (w *Work) begin(ctx context.Context, peer Peer) (release func(), err error)
 
 type workKey struct{}
 
-// Expensive waits until the request may be one of the maxWork expensive requests in progress, and
-// counts it as one until release is called. A stream calls Expensive only for its initial dump. The
-// text of an error is one line for the client.
+// Expensive waits until the limits of expensive requests allow this one. The request then counts as
+// expensive until release is called. A stream calls Expensive only for the objects that exist when it
+// begins. An error is one line for the client.
 func Expensive(r *http.Request) (release func(), err error) {
 	w, ok := r.Context().Value(workKey{}).(*Work)
 	if !ok {
