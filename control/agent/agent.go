@@ -19,8 +19,8 @@ import (
 
 // Config has the settings of an Agent.
 type Config struct {
-	// Centrals lists the addresses of weft-central's hubs as HOST:PORT. A session uses
-	// one of them.
+	// Centrals lists the addresses of the weft-central servers (hubs) as HOST:PORT. The agent is connected
+	// to one of them at a time.
 	Centrals []string
 	// Credentials has the host's certificates.
 	Credentials credentials.TransportCredentials
@@ -36,16 +36,16 @@ type Agent struct {
 	config Config
 	sw     Switch
 
-	// mu guards all fields below. Callers of take, apply, send, finish, updatePorts, ask, pull,
-	// keepUnsettled and askUnsettled hold it.
+	// mu guards the fields down to stats. The callers of take, apply, send, finish, updatePorts, ask,
+	// pull, keepUnsettled and askUnsettled hold it.
 	mu        sync.Mutex
 	state     *state
 	pending   *batch          // changes for the switch, which wait until a revision is complete
 	attached  map[string]bool // ports reported to the hub in this session, by name or id
 	heard     map[string]bool // names of the ports that have sent a frame
 	questions questions
-	// unsettled has the questions of earlier sessions that the agent asks again, with the
-	// time until which it does
+	// unsettled has the questions of earlier sessions (which host has this address?) that the next session
+	// repeats. The value is the time after which it does not repeat the question any more.
 	unsettled map[question]time.Time
 	pulls     pulls
 	rechecks  rechecks
@@ -68,17 +68,17 @@ type Stats struct {
 	Nets      int
 	Places    int
 	Asked     uint64 // number of questions sent to the hub
-	// Refused is the number of questions for addresses that were refused, because a port had too many
-	// unanswered ones or the host sent too many pulls.
+	// Refused counts the look-ups of addresses that the agent refused, because too many look-ups for one
+	// port were unanswered or the host sent too many Pull messages.
 	Refused uint64
 	Pulls   uint64 // number of pulls sent to the hub
-	// PullsRefused is the number of questions that were refused because a pull had no
-	// room, or because the host sent too many pulls. Refused includes them.
+	// PullsRefused counts the look-ups that were refused because too many waited for one Pull message, or
+	// because the host sent too many Pull messages. Refused includes them.
 	PullsRefused  uint64
 	PullsAnswered uint64
 	Rechecks      uint64 // number of known places about which the agent has asked again
-	// Stale is the number of places that a recheck has removed, because nobody has the address any
-	// more or another port has it.
+	// Stale counts the recorded locations of addresses that the agent has removed after it asked the hub
+	// again: nobody has the address any more, or another port has it.
 	Stale    uint64
 	Received uint64 // size of the hub's messages in bytes
 	Trouble  string // last error in one line; "": no error
@@ -121,8 +121,8 @@ func (a *Agent) Restore() error {
 	return a.sw.Apply(c)
 }
 
-// Run follows a hub until ctx ends. When it returns, the ports of this host stay bound
-// to the host.
+// Run follows a hub until ctx ends. When it returns, weft-central still regards the ports of this host as
+// being on this host.
 func (a *Agent) Run(ctx context.Context) {
 	var done sync.WaitGroup
 	done.Go(func() { a.keep(ctx) })
@@ -185,9 +185,9 @@ func (a *Agent) Stats() Stats {
 	return s
 }
 
-// local returns the switch's port for a declared port p. The declared id or name must
-// be the option id= of the switch's port. A port without this option is found by its
-// name. The returned Name is "" if there is no such port.
+// local returns the switch's port to which the declaration p applies. That is the port whose option id=
+// has the declared id or name. A port without this option is found by its name. If there is no such port,
+// the returned Name is "".
 func (a *Agent) local(p *wire.Port) LocalPort {
 	for _, l := range a.sw.Ports() {
 		if key := l.key(); key == p.GetId() || key == p.GetName() {
@@ -197,8 +197,8 @@ func (a *Agent) local(p *wire.Port) LocalPort {
 	return LocalPort{}
 }
 
-// key returns the identifier of a port towards the hub: its option id=, or its name
-// without this option.
+// key returns the identifier by which the hub knows the port: its option id= or, without this option, its
+// name.
 func (l *LocalPort) key() string {
 	if l.ID != "" {
 		return l.ID
@@ -209,8 +209,8 @@ func (l *LocalPort) key() string {
 // PortsChanged implements Events. It wakes up watchPorts.
 func (a *Agent) PortsChanged() { loop.Notify(a.portsChanged) }
 
-// Seen implements Events. The first frame of a port completes the port's move to this
-// host.
+// Seen implements Events. It reports the first frame of a port to the hub, which completes the port's move
+// to this host.
 func (a *Agent) Seen(port string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -222,8 +222,8 @@ func (a *Agent) Seen(port string) {
 	}
 }
 
-// keyOf returns the identifier under which the hub knows a port of this switch, see
-// LocalPort.key. A Detach message names the port by this identifier only.
+// keyOf returns the identifier by which the hub knows a port of this switch: the option id= or the name.
+// When the port is gone, the Detach message to the hub names it by this identifier only.
 func (a *Agent) keyOf(l *localPort) string {
 	for _, local := range a.sw.Ports() {
 		if local.Name == l.name {
@@ -237,8 +237,8 @@ func attachOf(port string, heard bool) *wire.FromHost {
 	return &wire.FromHost{Message: &wire.FromHost_Attach{Attach: &wire.Attach{Port: port, Seen: heard}}}
 }
 
-// Ask implements Events. It returns false if no answer will come, for example because the agent knows
-// no network with this VNI.
+// Ask implements Events: it asks the hub for the location of an address. It returns false if no answer
+// will come, for example because the agent knows no network with this VNI.
 func (a *Agent) Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -250,8 +250,8 @@ func (a *Agent) Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool {
 	return false
 }
 
-// updatePorts reports changed ports to the hub, and collects the declarations of these
-// ports for the switch.
+// updatePorts tells the hub which ports the switch has got and lost. It also adds the hub's declarations
+// of these ports to the pending changes for the switch.
 func (a *Agent) updatePorts() {
 	c := a.pending
 	present := map[string]LocalPort{}

@@ -51,8 +51,8 @@ func (b *backlog) complete(r *wire.Revision) {
 	b.due, b.revision, b.report = true, r, b.report || r.GetReport()
 }
 
-// finish applies the pending changes, unless the next message has already arrived (behind)
-// and fewer than mostPostponed messages have been postponed.
+// finish applies the pending changes to the switch. If the next message has already arrived (behind), it
+// leaves them to that message's call of finish, but for at most mostPostponed messages.
 func (a *Agent) finish(behind bool) {
 	b := &a.backlog
 	if !b.due {

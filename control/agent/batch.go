@@ -32,12 +32,12 @@ const noMAC = 1 << 63
 
 func newBatch() *batch { return &batch{} }
 
-// keptMost limits the entries of a map that the next batch uses again. A map never returns
-// memory.
+// keptMost is the largest number of entries with which the next batch uses a map again. A map with more
+// entries is discarded, because a map never shrinks.
 const keptMost = 1024
 
-// next returns an empty batch that uses the maps of b again. The switch may keep the slices of
-// b, but b itself must not be used any more.
+// next returns an empty batch that takes over the maps of b, which saves allocations. The switch may still
+// use the slices of b. The caller must not use b itself any more.
 func (b *batch) next() *batch {
 	n := &batch{usual: min(len(b.addresses), keptMost)}
 	if len(b.addresses) <= keptMost {

@@ -123,8 +123,8 @@ type decoder struct {
 	sets      map[string][]string // lists of group ids that places share, by their concatenation
 }
 
-// maxHosts limits the map decoder.hosts. At the limit the map is emptied; the ids then
-// take more memory, because they are no longer shared.
+// maxHosts limits the entries of the maps decoder.hosts and decoder.sets. At the limit the map is emptied.
+// Later ids then do not share memory with earlier ones.
 const maxHosts = 1 << 16
 
 func (d *decoder) reset(data []byte) (r netReset, err error) {
@@ -144,8 +144,7 @@ func (d *decoder) reset(data []byte) (r netReset, err error) {
 	return r, errors.Join(err, f.err())
 }
 
-// update decodes a wire.NetUpdate. Its lists of places and removed ports are valid until the
-// next call.
+// update decodes a wire.NetUpdate. The slices in the result are valid until the next call.
 func (d *decoder) update(data []byte) (u netUpdate, err error) {
 	f := fields{rest: data}
 	u.places, u.removed = d.places[:0], d.removed[:0]
@@ -181,9 +180,10 @@ func (d *decoder) update(data []byte) (u netUpdate, err error) {
 	return u, errors.Join(err, f.err())
 }
 
-// appendPlace decodes a wire.Place and appends it to list. It stores an error in outer,
-// the fields of the enclosing message. If share is set, the place shares the host's id with other
-// places. This saves memory in a large network, and takes longer than a copy of the id.
+// appendPlace decodes a wire.Place (the location of a port) and appends it to list. If the data is
+// invalid, it sets the mark failed of outer, the fields of the enclosing message. If share is true, all
+// locations on one host share the string with the host's id. This saves memory in a large network, and
+// takes longer than a copy of the id.
 func (d *decoder) appendPlace(list []portPlace, data []byte, outer *fields, share bool) []portPlace {
 	var port, mac, host, endpoint []byte
 	var generation int64
@@ -227,7 +227,8 @@ func (d *decoder) appendPlace(list []portPlace, data []byte, outer *fields, shar
 		digest: wire.PlaceDigest(port, mac, host, endpoint, d.addresses, generation, d.groups)}})
 }
 
-// groupSet returns the ids in d.groups. Places with the same ids share the list.
+// groupSet returns the group ids of the location that is being decoded. Locations with the same group ids
+// share one slice.
 func (d *decoder) groupSet() []string {
 	if len(d.groups) == 0 {
 		return nil

@@ -23,7 +23,8 @@ type GroupRule struct {
 	ICMPType int          // of the first packet; -1: any
 	Prefix   netip.Prefix // address of the other end; invalid: any
 	Group    string       // id of a group of the other end; "": any
-	// Text is the rule in the words in which people declare it, but with the id of a group.
+	// Text is the rule as a user of weft-central writes it, except that it has the id of a group instead
+	// of its name.
 	Text string
 	// Never is true for a rule that this version does not understand. It allows nothing.
 	Never bool

@@ -9,25 +9,24 @@ import (
 	"weft/central/wire"
 )
 
-// A hub pushes the addresses of a normal network, but under load it may be late. If the switch lacks
-// an address, the agent therefore pulls: it sends a Pull, and the hub answers with everything that is
-// queued for this host. Only one Pull is unanswered at a time. Its answer settles all questions that
-// the switch asked before it. If the answer to a Pull does not have an address, nobody has this
-// address.
+// A hub sends the addresses of a normal network without being asked, but under load it may be late. If the
+// switch needs an address that has not come yet, the agent sends a Pull message. The hub then sends
+// everything that it has queued for this host, and after that an answer with the number of the Pull. An
+// address that has not come before the answer belongs to nobody. At most one Pull is unanswered. Further
+// look-ups of addresses wait for the next one.
 
 const (
-	// pullRate is the number of pulls a second that a host may send continuously.
-	// pullBurst is the number that it may send at once after a quiet time. Beyond the
-	// limit, the agent returns false for the switch's questions. A guest that scans
-	// addresses therefore causes a limited number of pulls.
+	// pullRate limits the Pull messages of a host, in messages a second on average. pullBurst limits how
+	// many it may send at once. Beyond the limits, the agent returns false for the switch's look-ups of
+	// addresses. A guest that scans addresses therefore causes a limited number of messages.
 	pullRate  = 50
 	pullBurst = 50
-	// maxPulled is the largest number of questions that wait for one pull. The agent
-	// returns false for further questions.
+	// maxPulled limits the look-ups of addresses that wait for one Pull message. The agent returns false
+	// for further ones.
 	maxPulled = 4096
 )
 
-// pulls has the questions of the switch that wait for the answer to a Pull.
+// pulls has the switch's look-ups of addresses that wait for the answer to a Pull message.
 type pulls struct {
 	sent    *pull // unanswered; nil: none
 	next    *pull // the next Pull, which is sent after the answer to sent; nil: no question waits for it
@@ -51,7 +50,7 @@ func (p *pull) contains(q question) bool {
 	return ok
 }
 
-// spend reports whether pullRate allows one more Pull now, and counts the Pull.
+// spend reports whether pullRate allows one more Pull message now. If so, it counts the message.
 func (ps *pulls) spend(now time.Time) bool {
 	ps.tokens = min(ps.tokens+now.Sub(ps.counted).Seconds()*pullRate, pullBurst)
 	ps.counted = now
@@ -62,8 +61,7 @@ func (ps *pulls) spend(now time.Time) bool {
 	return true
 }
 
-// pull makes a question wait for the answer to a Pull. It returns false if no answer
-// will come.
+// pull makes the look-up q wait for the answer to a Pull message. It returns false if no answer will come.
 func (a *Agent) pull(q question, now time.Time) bool {
 	ps := &a.pulls
 	if ps.sent != nil && now.Sub(ps.sent.since) >= questionTimeout {
@@ -91,8 +89,8 @@ func (a *Agent) refusePull() {
 	a.stats.PullsRefused++
 }
 
-// sendPull sends a Pull to the hub. It returns false if pullRate, or the session, does
-// not allow a Pull now.
+// sendPull sends a Pull message to the hub. It returns false if pullRate does not allow the message now,
+// or if the session cannot take it.
 func (a *Agent) sendPull(p *pull, now time.Time) bool {
 	qs := &a.questions
 	if !a.pulls.spend(now) {
@@ -113,8 +111,8 @@ func (a *Agent) sendPull(p *pull, now time.Time) bool {
 	return true
 }
 
-// pulled handles the answer to a Pull and sends the next Pull. It returns false if no
-// Pull has this number.
+// pulled handles the hub's answer to the Pull message with this number, and sends the next one if look-ups
+// wait for it. It returns false if the unanswered Pull has another number, or if there is none.
 func (a *Agent) pulled(number uint64, b *batch) bool {
 	ps := &a.pulls
 	p, now := ps.sent, time.Now()
@@ -133,8 +131,8 @@ func (a *Agent) pulled(number uint64, b *batch) bool {
 	return true
 }
 
-// absent handles the questions to which the Pull p has brought no address. It adds them to
-// the batch as addresses that nobody has.
+// absent handles those look-ups that waited for the Pull p and whose address the hub has not sent. It
+// tells the switch, through the batch, that nobody has these addresses.
 func (a *Agent) absent(p *pull, now time.Time, b *batch) {
 	for q := range p.questions {
 		n := a.state.nets[q.net]

@@ -10,33 +10,32 @@ import (
 	"weft/central/wire"
 )
 
-// The hub does not push the addresses of large networks: the agent asks for each
-// address. The hub answers a question once, and then sends every change of the address.
-// If nobody has the address, the agent does not ask again for the time absentFor. So a
-// guest that scans addresses causes few questions.
+// In a large network, the hub sends an address only if the agent asks for it. After that, the hub sends
+// every change of this address without being asked again. If nobody has the address, the agent does not
+// repeat the question for the time absentFor. So a guest that scans addresses causes few messages.
 
 const (
-	// maxPortQuestions limits the unanswered questions of one port.
+	// maxPortQuestions limits the questions to the hub that are unanswered and that frames of one port
+	// have caused.
 	maxPortQuestions = 64
-	// questionTimeout limits the wait for the answer to a question.
+	// questionTimeout is how long the agent waits for the hub's answer to a question.
 	questionTimeout = time.Second
-	// absentFor is the time in which the agent does not ask again for an address that
-	// nobody has.
+	// absentFor is how long the agent does not ask again for an address that nobody has.
 	absentFor = time.Second
 	// maxAbsent limits the addresses that the agent remembers as absent. At the limit
 	// it forgets all of them.
 	maxAbsent = 65536
 )
 
-// The hub of a session tells the agent when somebody has an address that nobody had. The
-// hub of the next session does not know of this question. The agent therefore asks it
-// again in the next session, if the switch may still drop the frames without a question.
+// If the hub has answered that nobody has an address, it reports later when somebody gets the address. The
+// hub of the next session does not know that it should. The agent therefore repeats the question in the
+// next session, as long as the switch may drop frames to this address without asking.
 const (
-	// absentInSwitch is the time in which the switch does not ask again for an address
-	// that nobody has: control/pipeline's askAgain and the interval of its sweeps.
+	// absentInSwitch is how long the switch does not ask again for an address that nobody has: askAgain
+	// plus sweepInterval of package control/pipeline.
 	absentInSwitch = 6 * time.Second
-	// maxUnsettled limits the questions that are asked again. At the limit, the switch
-	// asks when a frame comes. It is at most maxPortQuestions.
+	// maxUnsettled limits the questions that the next session repeats. It is at most maxPortQuestions. For
+	// other addresses, the switch asks again when a frame needs them.
 	maxUnsettled = 64
 )
 
@@ -67,8 +66,8 @@ func newQuestions() questions {
 		absent: map[question]time.Time{}}
 }
 
-// ask sends a question, unless the same question is still unanswered. It returns false
-// if no answer will come.
+// ask asks the hub for an address that a frame of this port needs, unless the same question is unanswered.
+// It returns false if no answer will come.
 func (a *Agent) ask(port string, q question) bool {
 	now := time.Now()
 	qs := &a.questions
@@ -137,8 +136,8 @@ func (qs *questions) none(q question, now time.Time) {
 	qs.absent[q] = now.Add(absentFor)
 }
 
-// keepUnsettled notes the questions of the session that has ended and that have no
-// answer, or the answer that nobody has the address.
+// keepUnsettled stores some questions of the session that has ended, for the next session: those without
+// an answer, and those to which the hub answered that nobody has the address.
 func (a *Agent) keepUnsettled(now time.Time) {
 	qs := &a.questions
 	maps.DeleteFunc(a.unsettled, func(_ question, until time.Time) bool { return now.After(until) })
@@ -155,7 +154,7 @@ func (a *Agent) keepUnsettled(now time.Time) {
 	}
 }
 
-// askUnsettled asks the unsettled questions of earlier sessions about a network again.
+// askUnsettled repeats the questions about a network that keepUnsettled has stored.
 func (a *Agent) askUnsettled(net string) {
 	n := a.state.nets[net]
 	for q := range a.unsettled {
@@ -169,9 +168,8 @@ func (a *Agent) askUnsettled(net string) {
 	}
 }
 
-// answer handles the answer to a question. A place counts even if the answer comes after
-// questionTimeout: the hub sends this place again only after a change or another
-// question.
+// answer handles the hub's answer to a question or to a Pull message. It accepts a location even after
+// questionTimeout, because the hub does not send it again unless it changes or the agent asks again.
 func (a *Agent) answer(m *wire.Answer, b *batch) {
 	if a.pulled(m.GetNumber(), b) || a.rechecked(m, b) {
 		return

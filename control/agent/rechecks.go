@@ -9,15 +9,14 @@ import (
 	"weft/central/wire"
 )
 
-// In a large network, the agent must ask the hub for each address. The hub sends
-// changes of an address only if the host has asked for this address in the present
-// session. The hub forgets the questions when it sends the network again
-// (wire.NetReset), which it does at the beginning of a session. The agent then rechecks
-// its places in the network: it asks for the address of each place, and removes the
-// place if nobody has the address any more.
+// In a large network, the agent must ask the hub for each address. The hub sends changes of an address
+// only if the host has asked for this address in the present session. The hub forgets what a host has
+// asked when it sends the network again (wire.NetReset), as at the start of a session. The agent then asks
+// again for each address whose location it has recorded (a recheck). It removes the location if nobody has
+// the address any more.
 //
-// Rechecks may be many, because a host keeps places over restarts. So the agent sends a
-// further question only when one of recheckWindow questions is answered.
+// There may be many rechecks, because a host keeps recorded locations across restarts. So at most
+// recheckWindow of them are unanswered at the same time.
 
 const (
 	// recheckWindow is the largest number of rechecks that may wait for the hub's answer at

@@ -23,7 +23,7 @@ type Services struct {
 	MTU          uint32 // largest IP packet in bytes; 0: guests are not told
 }
 
-// Route is a static route that guests are told.
+// Route is a static route that the host's DHCP server tells the guests.
 type Route struct {
 	To  netip.Prefix
 	Via netip.Addr

@@ -32,8 +32,8 @@ const (
 	calmAfter    = time.Minute
 )
 
-// begin is called when a message arrives, and heard when the agent can read the next
-// one.
+// begin notes that a message has arrived, and that the agent is handling it. heard notes that the agent
+// can read the next message.
 func (w *silence) begin() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -59,8 +59,8 @@ func (w *silence) promise(beat time.Duration) {
 	}
 }
 
-// look is the timer's function. The timer runs once in each limit; a message does not
-// reset it.
+// look is called when the timer expires. It ends the session if no message has come for the time limit, or
+// else starts the timer again. Messages do not reset the timer, which saves work.
 func (w *silence) look() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

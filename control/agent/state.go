@@ -74,8 +74,9 @@ func (s *state) reset(r netReset, b *batch) {
 		n = &network{id: id, places: make(map[string]place, len(r.places)), members: map[netip.Addr]struct{}{}}
 		s.nets[id] = n
 	}
-	// If the hub pushes the network's addresses, or pushed them before, missing places
-	// are removed. Otherwise the host has asked for each place, and the places stay.
+	// If the hub sends the network's addresses without being asked, or did so before, the message is
+	// complete: locations that it lacks are removed. Otherwise the host has asked for each location
+	// itself, and all stay.
 	drop := n.view != nil && !n.view.GetAsked() || !r.view.GetAsked()
 	n.setView(r.view)
 	if drop && len(n.places) > 0 {
@@ -193,8 +194,8 @@ func (n *network) leave(m netip.Addr) {
 	}
 }
 
-// setPlace records the location of a port's addresses, unless a newer location (a
-// larger generation) is known.
+// setPlace records p, the location of a port's addresses, unless a newer location (with a larger
+// generation) is recorded already.
 func (s *state) setPlace(n *network, p *portPlace, b *batch) {
 	id := p.port
 	old, known := n.places[id]
@@ -212,8 +213,8 @@ func (s *state) setPlace(n *network, p *portPlace, b *batch) {
 	s.program(n, id, &p.place, b)
 }
 
-// program adds a port's addresses at place p to the batch. It does nothing if the port
-// belongs to this host and the switch does not have the port.
+// program adds the addresses of a port, and their location p, to the batch. It does nothing if the port
+// belongs to this host but the switch does not have it.
 func (s *state) program(n *network, id string, p *place, b *batch) {
 	a := Address{VNI: n.vni(), MAC: p.mac, IPs: p.ips, Remote: p.endpoint, Generation: p.generation, Groups: p.groups}
 	if p.host == s.host {
@@ -372,8 +373,7 @@ func (s *state) message() *wire.HostState {
 	return m
 }
 
-// stateOf returns the state from the file's message m. local finds the switch's port
-// for a declaration.
+// stateOf converts the saved state m. The function local finds the switch's port for a declaration.
 func stateOf(m *wire.HostState, local func(*wire.Port) LocalPort) *state {
 	s := newState()
 	unused := newBatch()

@@ -16,7 +16,7 @@ type Switch interface {
 	Apply(changes *Changes) error
 	// Ports returns the switch's ports that weft-central may declare.
 	Ports() []LocalPort
-	// Trouble returns the reason why no frame reaches another host, in one line; "": none.
+	// Trouble returns the reason why no frame reaches another host, in one line, or "" if there is none.
 	Trouble() string
 }
 
@@ -48,10 +48,10 @@ type Net struct {
 	// Flood sends broadcasts and frames to unknown addresses to Members and the local
 	// ports. Without Flood, they go only to the local ports.
 	Flood bool
-	// Asked decides what happens to a frame to an unknown address if Events.Ask gets no answer. If
-	// Asked is true, the switch drops the frame, because central sends addresses of this network only
-	// on request. If Asked is false, central sends all addresses by itself, perhaps late, and the
-	// switch treats the frame as one to an unknown address.
+	// Asked decides what happens to a frame to an unknown address if Events.Ask gets no answer. If Asked
+	// is true, weft-central sends the addresses of this network only on request, and the switch drops the
+	// frame. If Asked is false, weft-central sends all addresses by itself, perhaps late. The switch then
+	// floods the frame as Flood says.
 	Asked   bool
 	Members []netip.Addr // endpoints of the other hosts, sorted
 	// Services has the settings that this host itself tells the guests of the network; nil: none.
@@ -109,10 +109,9 @@ type Events interface {
 	PortsChanged()
 	// Seen reports the first frame of a port in its network.
 	Seen(port string)
-	// Ask asks for the location of IP address ip, or of MAC address mac if ip is
-	// invalid, while a frame waits. An Address or an UnknownAddress answers. Ask
-	// returns false if no answer will come, for example at the port's limit of
-	// questions. The frame is then dropped, or treated as one to an unknown address
-	// (Net.Asked).
+	// Ask asks for the location of the IP address ip or, if ip is invalid, of the MAC address mac, because
+	// a frame waits for it. The answer is an Address or an UnknownAddress in a later call of Switch.Apply.
+	// Ask returns false if no answer will come, for example because too many questions of the port are
+	// unanswered. Net.Asked says what happens to the frame then.
 	Ask(port string, vni uint32, mac uint64, ip netip.Addr) bool
 }
