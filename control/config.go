@@ -56,9 +56,9 @@ type Config struct {
 
 	SpinUS int    // time in microseconds for which a worker polls empty queues before it sleeps; 0: DefaultSpinUS
 	Exe    string // path of the binary that contains the engine; "": this binary
-	// Delayed is called when control waits at its start because no new engine can start. reason is one
-	// line, which the API's answers contain meanwhile. An engine of an earlier process may still
-	// forward. nil: no call.
+	// Delayed is called if weftd waits at its start because no new engine process can start. reason is one
+	// line. Until the start, the API's answers contain it. The engine of an earlier weftd may still
+	// forward frames. nil: no call.
 	Delayed     func(reason string)
 	Log         *slog.Logger
 	LogSettings *logs.Log // settings of Log, for the API; nil: settings without effect

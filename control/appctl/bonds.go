@@ -130,8 +130,8 @@ func (c *commands) showBond(out *strings.Builder, p *api.Port) {
 	}
 }
 
-// showLACPs prints the LACP state of the bond that the words name, or of all bonds. The
-// function show prints one bond in Open vSwitch's words.
+// showLACPs prints the LACP state of the bond named by words[0], or of all bonds if there are no words.
+// The function show prints one bond in Open vSwitch's format.
 func (c *commands) showLACPs(words []string, show func(out *strings.Builder, p *api.Port)) (string, error) {
 	var out strings.Builder
 	found := false

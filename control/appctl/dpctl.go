@@ -218,8 +218,8 @@ func (c *commands) dpctlStats(words []string) (string, error) {
 	return out.String(), nil
 }
 
-// ctSetting returns a command that prints one setting of connection tracking. The function word
-// formats the setting.
+// ctSetting returns a command that prints one setting of connection tracking. The function word returns
+// the setting's value as text.
 func (c *commands) ctSetting(word func(*api.Conntrack) string) func([]string) (string, error) {
 	return func(words []string) (string, error) {
 		if _, err := withoutDatapath(words, 0); err != nil {

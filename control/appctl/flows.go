@@ -26,8 +26,8 @@ var datapathFields = map[string]datapathField{
 	"arp_spa": {"arp", "sip"}, "arp_tpa": {"arp", "tip"}, "arp_op": {"arp", "op"}, "arp_sha": {"arp", "sha"}, "arp_tha": {"arp", "tha"},
 }
 
-// datapathProtocol has the values and group names for which a word such as tcp stands in a
-// match.
+// datapathProtocol tells what a protocol name in a match, such as tcp, stands for: the EtherType and IP
+// protocol that it matches, and the groups in which ovs-dpctl shows its fields.
 type datapathProtocol struct {
 	etherType, ip, proto, transport string
 }
@@ -45,9 +45,8 @@ var datapathProtocols = map[string]datapathProtocol{
 var datapathGroups = []string{"recirc_id", "dp_hash", "tunnel", "in_port", "ct_state", "ct_zone", "ct_mark", "ct_label", "eth", "eth_type", "vlan",
 	"ipv4", "ipv6", "arp", "tcp", "udp", "sctp", "tcp_flags", "icmp", "icmpv6", "nd"}
 
-// datapathMatch returns a megaflow's match in the form of ovs-dpctl(8). It leaves out fields
-// that the megaflow does not match, also frag=. The function portWord returns the word for a
-// port.
+// datapathMatch returns a megaflow's match in the form of ovs-dpctl(8). It leaves out all fields that the
+// megaflow does not match, even frag=. The function portWord returns the name or number of a port.
 func datapathMatch(match string, portWord func(name string) string) string {
 	groups := map[string][]string{"recirc_id": {"0"}}
 	var others []string

@@ -90,7 +90,8 @@ func (b *Bond) Step(now time.Time, config Config, links []Link) (changed bool) {
 	return b.active != active || b.buckets != buckets
 }
 
-// take makes the given links the members. A new member is disabled.
+// take makes the ports in links the members of the bond. A port that was a member keeps its state. A new
+// member is disabled.
 func (b *Bond) take(links []Link) {
 	old := b.members
 	b.members = make([]*member, 0, len(links))
@@ -141,9 +142,9 @@ func (b *Bond) enabled(number uint32) bool {
 	return m != nil && m.enabled
 }
 
-// choose sets the active member: the operator's choice, or else the primary, the last active
-// member, or the first enabled member. If no member is enabled, choose enables the member with
-// the least delay left at once.
+// choose sets the active member: the operator's choice, or else the primary, the last active member, or
+// the first enabled member. If no member is enabled, it enables the member whose delay is over first,
+// without waiting for the rest of the delay.
 func (b *Bond) choose(now time.Time) {
 	if !b.enabled(b.chosen) {
 		b.chosen = 0

@@ -34,7 +34,8 @@ import (
 	"weft/openflow"
 )
 
-// Bridge is a bridge with the handlers of its requests. The first bridge has number 0 and always exists.
+// Bridge is a bridge with its flow tables and OpenFlow connections. The first bridge has number 0 and
+// always exists.
 type Bridge struct {
 	Number   uint8
 	Name     string // "": the first bridge of a switch without a name
@@ -64,7 +65,8 @@ type Setup struct {
 	Log           *slog.Logger
 }
 
-// Bridges is the set of bridges. A bridge is added or deleted under the configuration lock.
+// Bridges is the set of bridges. A bridge is added or deleted in a transaction, which holds the
+// configuration lock.
 type Bridges struct {
 	setup Setup
 	// changing serializes additions, deletions and changes of bridges. It is taken before every other
@@ -133,7 +135,8 @@ func (bs *Bridges) Named(name string) *Bridge {
 	return nil
 }
 
-// Megaflows returns the handler of the first bridge's tables. Its megaflows are those of all bridges.
+// Megaflows returns the handler of requests about megaflows. All bridges share their megaflows, so it is
+// that of the first bridge.
 func (bs *Bridges) Megaflows() *tables.Tables { return bs.Named("").Tables }
 
 // Numbered returns the bridge with this number, or nil if there is none. 0 is the first bridge.
@@ -147,8 +150,8 @@ func (bs *Bridges) Numbered(number uint8) *Bridge {
 	return bs.list[i]
 }
 
-// TraceNames returns a function for the text of a trace. The function returns the name of a bridge, and
-// the names of the bridge's ports in the view, in the words that the caller gives.
+// TraceNames returns a function that finds the names which a trace shows for a bridge: the bridge's name,
+// and the names of its ports in the view. words says whether ports are shown by name or by number.
 func (bs *Bridges) TraceNames(view *pipeline.View, words pipeline.PortWords) observe.BridgeNames {
 	return func(number uint8) (name string, ports openflow.Names) {
 		ports = view.Of(number).Names(words)
@@ -226,9 +229,9 @@ func (bs *Bridges) noBridge(name string) error {
 	return usererr.Errorf("%s: no such bridge; expected one of %v", name, names)
 }
 
-// NoteEmpty returns a note for a user who changes the flows of bridge b, if b has no ports, but the
-// first bridge has ports and no name. A user of Open vSwitch may expect these ports in b. Otherwise it
-// returns "".
+// NoteEmpty returns a note for a user who changes the flows of bridge b, or "". The note is for the case
+// that b has no ports, and the first bridge has ports but no name. A user of Open vSwitch may expect these
+// ports in b.
 func (bs *Bridges) NoteEmpty(b *Bridge) string {
 	first := bs.Named("")
 	if first == nil || first.Name != "" || b == first || len(b.Pipeline.View().Ports()) > 0 {

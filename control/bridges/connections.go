@@ -76,7 +76,8 @@ func (bs *Bridges) connect(b *Bridge, c *connections) {
 }
 
 // checkCertificates returns an error if one of the controllers uses TLS, but there are no certificates. It
-// does not look at files of SetCertificates: they may come later.
+// checks only the directory of the configuration. If SetCertificates has set other files, it returns nil,
+// because these files may appear later.
 func (bs *Bridges) checkCertificates(controllers []string) error {
 	if bs.certificates.Load() != nil {
 		return nil

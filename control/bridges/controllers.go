@@ -74,8 +74,8 @@ func (b *Bridge) saved() store.Bridge {
 	return store.Bridge{Number: b.Number, Name: b.Name, DatapathID: b.id, FailMode: failMode(f.Standalone), Controllers: f.Controllers}
 }
 
-// follow connects a bridge with the controllers in s, and saves s. bare is the field of
-// ofconn.Following.
+// follow connects a bridge with the controllers in s, and saves s. If bare is true, a standalone bridge
+// without controllers gets no flow of its own.
 func (bs *Bridges) follow(tx *change.Tx, b *Bridge, s *store.Bridge, bare bool) error {
 	f, err := bs.following(s, bare)
 	if err != nil {
@@ -88,7 +88,7 @@ func (bs *Bridges) follow(tx *change.Tx, b *Bridge, s *store.Bridge, bare bool) 
 	return nil
 }
 
-// following returns the controllers and the fail mode in s.
+// following returns the controllers and the fail mode in s in the form that package ofconn takes.
 func (bs *Bridges) following(s *store.Bridge, bare bool) (f ofconn.Following, err error) {
 	if err := checkControllers(s.FailMode, s.Controllers); err != nil {
 		return f, err

@@ -16,9 +16,9 @@ import (
 	"weft/openflow/ofp"
 )
 
-// Frames sends the frames that flows output to the controller as packet-ins to the OpenFlow connections
-// of the flows' bridge. It gets the frames from a capture in the workers, which runs while a connection
-// of any bridge wants frames. Calls of Set and Detach start and stop the capture under mu.
+// Frames sends frames to OpenFlow controllers as packet-ins, if flows of a bridge output them to the
+// controller. It gets the frames by a capture in the workers. The capture runs while an OpenFlow
+// connection of any bridge wants frames. Set and Detach start and stop it while they hold mu.
 type Frames struct {
 	configuration *change.Configuration
 	pipeline      *pipeline.Pipeline
@@ -56,8 +56,9 @@ func (f *Frames) Detach(b *pipeline.Bridge) {
 // worker that hangs may take longer.
 const framesPatience = time.Second
 
-// Set sets which frames a bridge's connections want, if enabled. For each bridge, ofconn calls it from
-// one goroutine at a time.
+// Set says which frames the OpenFlow connections of a bridge want. Without "enabled", they want none. With
+// "misses", they also want frames that match no flow, and with "expired", frames whose TTL has expired.
+// For each bridge, ofconn calls Set from one goroutine at a time.
 func (f *Frames) Set(b *pipeline.Bridge, enabled, misses, expired bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -52,8 +52,8 @@ func (s *ofSwitch) inForce(subject string, err error) error {
 	return err
 }
 
-// update makes a change in a transaction. The events of the change go between author.Begin and
-// author.End.
+// update makes a change in a transaction. It calls author.Begin before the change and author.End after the
+// change's last event, so that the author recognizes its own events.
 func (s *ofSwitch) update(subject string, author ofconn.Author, fn func(tx *change.Tx) error) error {
 	return s.inForce(subject, s.configuration.Update(func(tx *change.Tx) error {
 		author.Begin()
@@ -92,8 +92,8 @@ func (s *ofSwitch) PullCounts() {
 // scanMost limits the rules that one call of ScanRules returns.
 const scanMost = 256
 
-// ScanRules appends copies of rules that the filter selects, from a slot of the rule table on. It
-// returns the slot at which the next call continues, and whether rules remain.
+// ScanRules appends copies of the rules that the filter selects. It begins at the index slot of the rule
+// table. It returns the index at which the next call continues, and whether rules remain.
 func (s *ofSwitch) ScanRules(filter *openflow.FlowMod, slot uint32, rules []ofproto.Rule) (_ []ofproto.Rule, next uint32, remaining bool) {
 	s.bridge.Read(func(tables *ofproto.Tables) {
 		next, remaining = tables.Scan(filter, slot, scanMost, func(r *ofproto.Rule) { rules = append(rules, *r) })
@@ -229,8 +229,8 @@ func (s *ofSwitch) Send(request *openflow.PacketOut) error {
 	return s.inForce("flows of learn actions", err)
 }
 
-// Resume continues the translation that controller(pause) has ended, with the continuation from the
-// controller.
+// Resume continues a translation that the action controller(pause) has interrupted. The request has the
+// continuation: the state of the translation, which the controller has sent back.
 func (s *ofSwitch) Resume(r *ofp.ResumeRequest) error {
 	return s.inForce("flows of learn actions", s.bridge.Resume(&openflow.PacketOut{Flow: r.Metadata.Value, Frame: r.Frame}, r.Continuation))
 }
@@ -238,7 +238,7 @@ func (s *ofSwitch) Resume(r *ofp.ResumeRequest) error {
 // Fragments returns how flow table look-ups treat IP fragments.
 func (s *ofSwitch) Fragments() ofproto.Fragments { return s.bridge.Fragments() }
 
-// SetFragments sets how look-ups treat IP fragments, until control restarts.
+// SetFragments sets how look-ups treat IP fragments, until the control process restarts.
 func (s *ofSwitch) SetFragments(mode ofproto.Fragments) {
 	s.configuration.Do(func(tx *change.Tx) { s.bridge.SetFragments(tx, mode) })
 }

@@ -127,13 +127,13 @@ func (c *Central) renew(ctx context.Context) {
 	}
 }
 
-// restoring is the Switch that the agent sees. Its ports are the stored ports until the
-// switch has loaded them.
+// restoring is the Switch that the agent programs. Until the control process has loaded the stored ports,
+// it tells the agent of these instead of the switch's ports.
 type restoring struct {
 	agent.Switch
 	stored atomic.Pointer[[]agent.LocalPort] // nil: the ports are loaded
-	// loaded maps names to the LocalPort.Added of loaded ports. For the agent, these
-	// ports have Added 0.
+	// loaded has the value LocalPort.Added of each loaded port, by port name. The agent gets 0 instead,
+	// the same as before the port was loaded, so that it does not take the port for a new one.
 	loaded map[string]uint64
 }
 

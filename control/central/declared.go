@@ -13,8 +13,8 @@ import (
 	"weft/openflow/fdb"
 )
 
-// Declared has the addresses behind this switch's ports, and passes the events of declared ports to the
-// agent. The pipeline and the ports call it, so it is made before them.
+// Declared has the addresses that weft-central has declared for this switch's ports. It also passes the
+// ports' events to the agent. The pipeline and the ports call it, so it is made before them.
 type Declared struct {
 	events atomic.Pointer[agent.Events] // nil: Run has not begun, and events are dropped
 	moved  chan struct{}                // wakes up Run after a change of ports

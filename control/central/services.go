@@ -12,8 +12,8 @@ import (
 	"weft/openflow/fdb"
 )
 
-// servicesOf returns the part of a network's services that translations need: the host's addresses,
-// and the kinds of requests that it answers; nil: none.
+// servicesOf returns what translations need of a network's services: the host's addresses, and the kinds
+// of guests' requests that the host answers. It returns nil if there is neither.
 func servicesOf(s *agent.Services) *fdb.Services {
 	if s == nil {
 		return nil
@@ -25,7 +25,8 @@ func servicesOf(s *agent.Services) *fdb.Services {
 	return services
 }
 
-// leaseOf returns what the guest of a port is told; nil: nothing.
+// leaseOf returns the settings that the host tells the guest of a port by DHCP and router advertisements.
+// It returns nil if the network has neither of them.
 func leaseOf(p *agent.Port) *lease.Port {
 	s := p.Services
 	if s == nil || !s.DHCP && s.Advertise == "" {

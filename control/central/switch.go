@@ -39,8 +39,8 @@ type Switch struct {
 }
 
 // NewSwitch returns the switch that the agent programs. pl and ps must have been made with the same
-// declared. The agent may call Apply before the stored ports are loaded. A port's declaration then
-// takes effect when the port is loaded.
+// Declared. The agent may call Apply before the stored ports are loaded. A port's declaration then takes
+// effect when the port is loaded.
 func NewSwitch(configuration *change.Configuration, pl *pipeline.Pipeline, ps *ports.Ports, declared *Declared) *Switch {
 	return &Switch{configuration: configuration, pipeline: pl, ports: ps, declared: declared}
 }
@@ -245,8 +245,8 @@ func (b *batch) removed(list []agent.RemovedAddress) {
 	}
 }
 
-// hasNetwork reports whether the network of a segment is declared after the networks of
-// the batch so far.
+// hasNetwork reports whether the network of a segment (a bridge and a VNI) is declared, given the changes
+// that the batch has collected so far.
 func (b *batch) hasNetwork(s fdb.Segment) bool {
 	if b.change.Networks[s] != nil {
 		return true

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package changetest serves tests of changes.
+// Package changetest tells tests whether a transaction of package change is open.
 package changetest
 
 import (
@@ -9,10 +9,10 @@ import (
 	"weft/control/change"
 )
 
-// heldTime is how long a transaction must keep others waiting so that Held notices it.
+// heldTime is how long Held waits for a transaction of its own before it reports that another is open.
 const heldTime = 20 * time.Millisecond
 
-// Held reports whether somebody has kept a transaction open for heldTime.
+// Held reports whether another transaction stays open for heldTime.
 func Held(c *change.Configuration) bool {
 	free := make(chan struct{})
 	go func() {
