@@ -202,8 +202,8 @@ func newDaemon(config Config) (*Daemon, error) {
 		d.store.Close()
 		return nil, err
 	}
-	// Each package knows only packages whose objects are made before its own. To call a package whose
-	// object is made later, it uses an object that is made before both: services, declared or present.
+	// An object is made after the objects that it calls. Some also call objects that are made later. They
+	// do that through d.services, declared or present, which are made before both.
 	d.templates = underlay.NewTemplates(d.kernel, d.log)
 	declared, present := central.NewDeclared(), new(engines.Present)
 	d.pipeline = pipeline.New(pipeline.Setup{Configuration: &d.configuration, Name: config.Name, Store: d.store, Templates: d.templates,
@@ -328,8 +328,8 @@ func (d *Daemon) end() {
 // descriptors of ports close with it, but the engine has duplicates of them.
 func (d *Daemon) handOver() { d.finish(func(*change.Tx) {}) }
 
-// finish ends the goroutines of this process, calls handOver in a last transaction, and closes the
-// state.
+// finish ends the goroutines of this process and saves the learned addresses. It calls handOver in a last
+// transaction, and closes the saved state.
 func (d *Daemon) finish(handOver func(tx *change.Tx)) {
 	d.servers.Close()
 	d.bridges.Close()

@@ -10,21 +10,20 @@ import (
 	"weft/port"
 )
 
-// A build with a new drop reason, or with another number of megaflows, lays the region's
-// counters out differently. Control copies a region of another layout into a new region, so
-// that rules and ports keep their counts through an upgrade.
+// A build with other drop reasons, or with another number of megaflows, has another layout of the counter
+// region, the shared memory with the counters. The control process copies a region of another layout into
+// a new region, so that rules and ports keep their counts through an upgrade.
 
-// reasonsV1 is the number of drop reasons in a region of version 1, whose header does not have
-// it.
+// reasonsV1 is the number of drop reasons in a counter region of version 1. Only later versions have the
+// number in the header.
 const reasonsV1 = 44
 
 // trafficWords is the number of 64-bit words before the drop counters of a port.
 const trafficWords = 4
 
-// convert returns a new region with the counts of c, a region of another layout, whose bytes
-// are mem. The counters of ports begin at offset in mem. The counters of workers begin at 0
-// again. The rows of tunnels are not copied, because they belong to the engine of the other
-// build, which is replaced.
+// convert copies the counts of c, a region of another layout, into a new region. mem is the memory of c.
+// The counters of ports begin at offset in mem. The counters of workers begin at 0 again. The records of
+// tunnels are not copied, because they belong to the engine of the other build, which is replaced.
 func (c *Region) convert(mem []byte, offset, megaflows int) (*Region, error) {
 	reasons := int(c.header.Reasons)
 	if c.header.Version == 1 {

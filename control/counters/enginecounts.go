@@ -24,9 +24,9 @@ func Add(sum, added []uint64, sign int64) {
 	}
 }
 
-// Fold adds the counters of a dead engine to the region. The caller unmaps the engine's memory
-// afterwards. Frames that the engine held count as DropHeldLost. A frame that the engine was
-// just resuming may also have been delivered.
+// Fold adds the counters that the workers of a dead engine have in shared memory to the region. The caller
+// then unmaps that memory. Frames that the engine held count as dropped (DropHeldLost). The engine may
+// have been delivering one of them when it died.
 func (c *Region) Fold(shared []*datapath.Shared) {
 	for i, sh := range shared {
 		for slot := range sh.Held {

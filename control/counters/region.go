@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package counters has a memory region with the counters of rules, dead engines and
-// megaflows. The engine keeps the region for the next control process.
+// Package counters has a region of shared memory with the counters of rules, of dead engines and of
+// megaflows. The engine process keeps the region for the next control process.
 //
-// A credit adds the new counts of a megaflow to its rules. A journal makes the credit
-// atomic: if control dies during a credit, the next process that opens the region
-// finishes it.
+// The transfer of a megaflow's new counts to its rules is called a credit. A journal makes it atomic: if
+// the control process dies during a credit, the next process that opens the region completes it.
 //
-// A Region has no lock. The caller holds the pipeline's lock for writing. For the rows
-// of tunnels, it holds the lock of the underlay's templates.
+// A Region has no lock. A caller holds the pipeline's lock for writing. If it uses the records of tunnels,
+// it holds the lock of the templates (package underlay) instead.
 package counters
 
 import (
@@ -30,29 +29,29 @@ const (
 
 	// MaxRules is the limit of flows. Further flows are refused.
 	MaxRules = 1 << 20
-	// MaxRows is the number of rows for rules. A removed rule keeps its row until no
+	// MaxRows is the number of elements of Region.Rules. A removed rule keeps its element until no
 	// megaflow counts for the rule.
 	MaxRows = centralRows + port.MaxPorts
-	// centralRows is the row of the first rule of weft-central.
+	// centralRows is the index in Region.Rules from which the rules of weft-central begin.
 	centralRows = 2 * MaxRules
 	// maxJournal is the largest number of rules in one atomic step of a credit (the
 	// transfer of a megaflow's counts to its rules).
 	maxJournal = 512
-	// SlotRules is the number of rules that the region stores for a megaflow slot. A
-	// megaflow with more rules may lose the counts of its last second if control dies.
+	// SlotRules is the number of rules that the region stores for each megaflow. If a megaflow has more
+	// rules and the control process dies, the megaflow may lose the counts of its last second.
 	SlotRules = 9
 )
 
-// CentralRow returns the row of the rule that weft-central has for a port. Each port number has
-// a fixed row.
+// CentralRow returns the index in Region.Rules of the rule that weft-central has for a port. It is fixed
+// for each port number.
 func CentralRow(port uint32) uint32 { return centralRows + port }
 
-// header is the start of a region. In every version the journal, the rules and the slots follow
-// it.
+// header is the start of a region. In every version of the layout, the journal, the rules and the megaflow
+// slots follow it.
 type header struct {
 	Magic, Version   uint64
 	Rules, Megaflows uint64
-	// Slots is a number above every megaflow slot that was ever used.
+	// Slots is greater than the index of every megaflow slot that was ever used.
 	Slots uint64
 	// Reasons is the number of drop reasons, and WorkerWords the size of a worker's
 	// counters in 64-bit words. Version 1 has neither.
@@ -75,21 +74,21 @@ type Rule struct {
 	_                        [20]byte
 }
 
-// Slot has the credited statistics of one megaflow, summed over the workers, and the
-// rows of the megaflow's rules.
+// Slot has the statistics of one megaflow that its rules have got, summed over the workers. It also has
+// the indexes of these rules in Region.Rules.
 type Slot struct {
 	Packets, Bytes uint64
 	RuleCount      uint32 // number of rules of the megaflow; if larger than SlotRules, only some are stored
-	// Generation is the slot's generation to which the counts belong. Counts of other
-	// generations belong to other megaflows.
+	// Generation is the slot's generation when the counts were made. Counts of other generations belong to
+	// other megaflows.
 	Generation uint32
 	Rules      [SlotRules]uint32
 	_          [4]byte
 }
 
 type journal struct {
-	// State is 1 while the journal is complete and the credit (transfer of counts to rules) is
-	// not. Open then finishes the credit from the journal.
+	// State is 1 while the journal is complete but the counts are not yet all in the rules. Open then
+	// completes the transfer from the journal.
 	State          atomic.Uint64
 	Slot           uint64 // flowtable.NoSlot: no megaflow slot
 	Packets, Bytes uint64 // values of the slot after the credit
@@ -110,8 +109,8 @@ type Region struct {
 	journal *journal
 	Rules   []Rule
 	Slots   []Slot
-	// Ports and the fields after it have the counters of dead engines. A port's counter may wrap
-	// below 0, because only its sum with the present engine's counter has a meaning.
+	// Ports and the fields after it have the counters of dead engines. A counter of a port may be negative
+	// (wrapped below 0), because only its sum with the present engine's counter has a meaning.
 	Ports   []datapath.PortCounters
 	Workers []datapath.Counters // index: worker
 	Tunnels []underlay.Record   // index: template
@@ -139,7 +138,7 @@ func carve(l *shm.Layout, megaflows int) *Region {
 	return c
 }
 
-// New makes an empty region for caches with the given number of megaflow slots.
+// New makes an empty region for workers' caches with the given number of megaflow slots.
 func New(megaflows int) (*Region, error) {
 	var l shm.Layout
 	carve(&l, megaflows)
@@ -153,9 +152,9 @@ func New(megaflows int) (*Region, error) {
 	return c, nil
 }
 
-// Open opens a region that an earlier control process made. It finishes an interrupted credit
-// (the transfer of a megaflow's counts to its rules). If the region has another version or
-// number of megaflows, Open copies it into a new one. Open takes ownership of fd.
+// Open opens a region that an earlier control process made, and owns its descriptor fd from then on. If
+// the earlier process died while it added a megaflow's counts to the rules, Open completes that. If the
+// region has another version or number of megaflows, Open copies it into a new one.
 func Open(fd, megaflows int) (*Region, error) {
 	region, err := shm.Open(fd)
 	if err != nil {
@@ -220,9 +219,9 @@ func (c *Region) replay() {
 	j.State.Store(0)
 }
 
-// Credit adds packets and bytes to each of the rules, and to the credited statistics of
-// slot unless slot is flowtable.NoSlot. A rule that is listed twice is credited twice.
-// usedNS is the time of the last packet.
+// Credit adds packets and bytes to each of the rules. It also adds them to the statistics of the megaflow
+// slot that the rules have got, unless slot is flowtable.NoSlot. A rule that is listed twice gets them
+// twice. usedNS is the time of the last packet.
 func (c *Region) Credit(slot uint32, rules []uint32, packets, bytes, usedNS uint64) {
 	j := c.journal
 	j.Slot = uint64(flowtable.NoSlot)
@@ -262,8 +261,8 @@ func (c *Region) commit() {
 	c.replay()
 }
 
-// Begin records that a new megaflow uses slot, and sets its counts to 0. "rules" has the rows
-// of its rules. The caller must call Begin before any worker has the megaflow.
+// Begin records that a new megaflow uses slot, and sets its counts to 0. "rules" has the indexes of its
+// rules in Region.Rules. The caller must call Begin before any worker has the megaflow.
 func (c *Region) Begin(slot, generation uint32, rules []uint32) {
 	s := &c.Slots[slot]
 	atomic.StoreUint32(&s.RuleCount, 0)
@@ -272,25 +271,25 @@ func (c *Region) Begin(slot, generation uint32, rules []uint32) {
 	c.Assign(slot, rules)
 }
 
-// Assign replaces the rules of a megaflow. The caller must first credit all earlier counts to
-// the old rules.
+// Assign replaces the rules of a megaflow. The caller must first add all earlier counts to the old rules,
+// with Credit.
 func (c *Region) Assign(slot uint32, rules []uint32) {
 	s := &c.Slots[slot]
 	copy(s.Rules[:], rules)
 	atomic.StoreUint32(&s.RuleCount, uint32(len(rules)))
 }
 
-// End records that slot is free.
+// End records that the megaflow slot is free.
 func (c *Region) End(slot uint32) { atomic.StoreUint32(&c.Slots[slot].RuleCount, 0) }
 
 // FD returns the region's descriptor, which the region keeps.
 func (c *Region) FD() int { return c.region.FD() }
 
-// UsedSlots returns a number that is above every megaflow slot that was ever used.
+// UsedSlots returns a number that is greater than the index of every megaflow slot that was ever used.
 func (c *Region) UsedSlots() uint32 { return uint32(c.header.Slots) }
 
-// Forget clears the rows of megaflows and tunnels. The caller makes sure that no worker has a
-// megaflow or a tunnel.
+// Forget clears the statistics of megaflows and the records of tunnels. The caller makes sure that no
+// worker has a megaflow or a tunnel.
 func (c *Region) Forget() {
 	clear(c.Slots[:c.header.Slots])
 	clear(c.Tunnels)

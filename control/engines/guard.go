@@ -62,8 +62,8 @@ func (es *Engines) guardEngine(w *workers.Workers, client Client) *guard {
 	return g
 }
 
-// answered calls request, which sends a request to an engine that has no guard yet. If the engine
-// hangs meanwhile, answered kills it, and request returns ErrGone.
+// answered calls request, which sends a request to an engine that no guard watches yet. If the engine
+// hangs before it has answered, answered kills it, and request returns ErrGone.
 func (es *Engines) answered(client Client, request func() error) error {
 	over, end := make(chan struct{}), make(chan struct{})
 	var watching sync.WaitGroup
@@ -98,8 +98,8 @@ func (es *Engines) Troubled() string {
 	return ""
 }
 
-// Unanswered describes the request of control that the engine has not answered within limit. It
-// returns "" if there is no such request. It does not block.
+// Unanswered describes the request of the control process that the engine has not answered within limit.
+// It returns "" if there is no such request. It does not block.
 func (es *Engines) Unanswered(limit time.Duration) string {
 	c := es.Current()
 	if c == nil {

@@ -19,15 +19,16 @@ import (
 	"weft/engine"
 )
 
-// keepCounters is the key under which the engine keeps the region of counters.
+// keepCounters is the key by which the engine process stores the counter region for the next control
+// process.
 const keepCounters = "counters"
 
 // inheritance is the state that a running engine has kept for the next control process.
 type inheritance struct {
 	client Client         // nil: no engine runs
 	memory *engine.Memory // nil: there is none, or it has another layout
-	// table has only the connection table, if memory is nil. nil: there is none, or it has another
-	// layout.
+	// table has only the connection table of the old engine, and is set only if memory is nil. It is nil
+	// if there is no such table, or if its layout differs, too.
 	table     *engine.Memory
 	counters  *counters.Region
 	ports     map[uint32]*engine.Kept // devices by port number
@@ -35,7 +36,7 @@ type inheritance struct {
 	unchanged bool                    // the engine was started with the settings of this process
 }
 
-// keptCounters is the JSON text that the engine keeps with the region of counters, for the next
+// keptCounters describes a counter region. The engine stores it as JSON, with the region, for the next
 // control process.
 type keptCounters struct {
 	// Build identifies the binary of the control process that made the region. A control process of
@@ -117,9 +118,9 @@ func (es *Engines) inheritCounters(inherited *inheritance, k *engine.Kept) (make
 	return maker
 }
 
-// inheritPort adds k, a request that the engine has kept, to one of three maps by the port number in
-// its key. It adds k to extras if the key is ports.ExtrasKey, to parts if it is ports.PartKey, and
-// else to devices.
+// inheritPort adds k to one of three maps by port number. k is a request that the engine has stored for
+// the next control process. The key of the request selects the map: extras for ports.ExtrasKey, parts for
+// ports.PartKey, devices for other keys about a port. A request that is not about a port is discarded.
 func inheritPort(devices, extras map[uint32]*engine.Kept, parts map[uint32]map[int]*engine.Kept, k *engine.Kept) {
 	number, isPort := strings.CutPrefix(k.Request.Key, "port/")
 	number, isExtras := strings.CutSuffix(number, "/extras")

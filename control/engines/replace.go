@@ -30,9 +30,9 @@ import (
 // shorten it.
 var provePause = 5 * time.Second
 
-// prove waits until the next engine has shown that it can start; it is then the spare engine. While it
-// cannot start, prove tries again every provePause. It returns an error only when ctx ends. If the old
-// engine ends meanwhile, no engine needs protection any more, and prove returns without a spare
+// prove waits until a new engine process has shown that it can start, which then becomes the spare engine.
+// While it cannot start, prove tries again every provePause. It returns an error only when ctx ends. If
+// the old engine ends meanwhile, no engine needs protection any more, and prove returns without a spare
 // engine.
 func (es *Engines) prove(ctx context.Context, old Client) error {
 	for {
@@ -161,9 +161,9 @@ func (es *Engines) endHalted(old Client) {
 	old.Close()
 }
 
-// startAgain starts an engine after the old one has ended and the start of a new one has failed with
-// err. Only this process has the devices then, so startAgain tries until ctx ends. It gets the memory
-// of the old engine.
+// startAgain tries to start an engine until ctx ends. The old engine has ended, and the start of a new one
+// has failed with err, so no engine serves the devices. The new engine gets the tracked connections from
+// the memory of the old one.
 func (es *Engines) startAgain(ctx context.Context, tx *change.Tx, old *engine.Memory, err error) (client Client, w *workers.Workers, _ error) {
 	for pause := leastRespawnPause; err != nil; pause = min(2*pause, mostRespawnPause) {
 		es.log.Error("no engine can be started, trying again", "error", err)

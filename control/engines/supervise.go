@@ -86,7 +86,8 @@ func (es *Engines) adoptEngine(tx *change.Tx, client Client, w *workers.Workers,
 	}
 }
 
-// receive lets the workers process received frames, which adoptEngine has forbidden them at first.
+// receive lets the workers of a new engine process received frames. Until then they do not, because
+// adoptEngine has told them to wait until all ports are attached.
 func (es *Engines) receive(w *workers.Workers) {
 	w.Broadcast(datapath.AppendCommand(nil, datapath.CmdHold, 0, nil))
 	_ = w.WaitApplied() // error ignored: the next engine gets all state again
@@ -160,9 +161,8 @@ func release(client Client, ended <-chan struct{}) {
 	}
 }
 
-// watch returns a channel that is closed when an engine's process ends. It also gives the threads of
-// this process real-time priority then, until release takes it back, because guests wait for the next
-// engine.
+// watch returns a channel that is closed when an engine's process ends. At this time, the threads of this
+// process also get real-time priority, because guests wait for the next engine. release ends the priority.
 func watch(client Client) (ended <-chan struct{}) {
 	c := make(chan struct{})
 	go func() {

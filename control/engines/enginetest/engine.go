@@ -32,7 +32,7 @@ type Engine struct {
 	stuck    bool                 // Kill returns engine.ErrStuck
 	// Attaching is called at the start of each Attach, unless it is nil.
 	Attaching func(port uint32)
-	// Waiting is the result of Pending.
+	// Waiting is the result of Pending: the request that the engine has not answered yet.
 	Waiting atomic.Pointer[engine.Pending]
 }
 
@@ -40,8 +40,8 @@ func New() *Engine {
 	return &Engine{ended: make(chan struct{}), attached: map[uint32]engine.Kept{}, kept: map[string]engine.Kept{}}
 }
 
-// NewRecorded returns an engine of another version. Its Recall returns the result of the function
-// recorded.
+// NewRecorded returns a fake engine of another version. The function recorded replaces its Recall, which
+// returns the state that the engine keeps for the control process.
 func NewRecorded(recorded func() []engine.Kept) *Engine {
 	e := New()
 	e.recorded = recorded
