@@ -85,8 +85,9 @@ func (d *Daemon) handler() *access.Mux {
 	return mux
 }
 
-// registerLimits registers the limits.Source of each package. Sources are called without locks. Two rows
-// with the same name and Holder would break the metrics (TestLimitRowsAreUnique).
+// registerLimits registers the limits.Source of each package, a function that emits rows of `weft show
+// limits`. These functions are called without locks. Two rows with the same name and Holder would break
+// the metrics (TestLimitRowsAreUnique).
 func (d *Daemon) registerLimits() {
 	d.limits.Add(d.pipeline.LimitRows)
 	d.limits.Add(d.statistics.LimitRows)

@@ -36,11 +36,11 @@ type Config struct {
 	SFlow   bool // true: sFlow; false: IPFIX
 	Bridge  string
 	Targets []netip.AddrPort
-	// Domain is the observation domain of IPFIX records. If OfSet is true, the action sample has it
-	// instead.
+	// Domain is the observation domain of IPFIX records. If OfSet is true, each action that samples frames
+	// has a domain of its own instead.
 	Domain uint32
-	// Point is the observation point of frames that the bridge samples. OfSet is true if actions sample
-	// the exporter's frames.
+	// Point is the observation point of frames that the bridge samples. OfSet is true if the actions of
+	// flows sample the frames, instead of the bridge.
 	Point uint32
 	OfSet bool
 	// ActiveTimeout is how long a flow is cached before its export, and MaxFlows the most flows in the
@@ -94,8 +94,8 @@ func (p *Interface) kind() uint32 {
 	return ifTypeEthernet
 }
 
-// tunnelType returns VMware's number of a tunnel type; 0: no tunnel. tunnelProtocol returns its IP
-// protocol.
+// tunnelType returns the number that VMware's IPFIX elements use for the port's type of tunnel, or 0 if
+// the port is no tunnel. tunnelProtocol returns the tunnel's IP protocol.
 func (p *Interface) tunnelType() uint8 {
 	return map[string]uint8{"vxlan": 1, "gre": 2, "erspan": 2, "geneve": 7}[p.Type]
 }
@@ -326,7 +326,7 @@ func (s *Service) note(err error) {
 	}
 }
 
-// take passes a sampled frame to the exporter that the worker names in it.
+// take passes a sampled frame to the exporter whose number the worker has stored with the frame.
 func (s *Service) take(f *datapath.Captured) {
 	if f.Sampled == nil || !f.Keyed {
 		return

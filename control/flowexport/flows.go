@@ -19,15 +19,15 @@ func (c *count) add(packets, bytes uint64) {
 	c.bytes += packets * bytes
 }
 
-// Indexes of a row in totals.cast.
+// Second indexes of totals.cast: the kind of a frame's destination address.
 const (
 	unicast = iota
 	multicast
 	broadcast
 )
 
-// totals are an exporter's counts since its start. The first index of cast is 0 for frames that arrive
-// and 1 for frames that leave the bridge.
+// totals are an exporter's counts since its start. cast counts frames by direction (0: frames that arrive,
+// 1: frames that leave the bridge) and by the kind of their destination address.
 type totals struct {
 	ip, dropped, postMulticast count
 	frameBytes, squares        uint64

@@ -60,8 +60,8 @@ type element struct {
 // within reports whether the records of this shape have the element.
 func (e *element) within(form shape) bool { return e.shapes == shapeAny || e.shapes&form != 0 }
 
-// record has the values from which elements are written: the first fields for the elements of the flow
-// key, the others for the counts.
+// record has the values that are written into one IPFIX record: the first fields for the elements of the
+// flow key, the others for the elements with counts.
 type record struct {
 	sample  *Sample
 	key     *flowtable.Key // key of the frame when it was sampled

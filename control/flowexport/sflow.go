@@ -76,8 +76,8 @@ func (e *sflow) take(s *Sample, in, out Interface, agent netip.Addr, now time.Ti
 	e.add(flowSample, b, agent, now, send)
 }
 
-// outputOf returns the output interface of a flow sample: 0 if it is unknown, or a value for no or
-// several outputs.
+// outputOf returns the output interface of a flow sample: the index of the interface if there is one
+// output, 0 if it is unknown, and special values for no output and for several outputs.
 func outputOf(s *Sample, out Interface) uint32 {
 	switch {
 	case s.Unknown:

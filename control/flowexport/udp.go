@@ -21,9 +21,9 @@ type collector struct {
 	tried  time.Time    // when the last attempt to open the socket began
 	sent   uint64
 	failed uint64
-	// problem is the error of one of the last two messages; "": both were sent. lastFailed is true if
-	// the last message had an error. Both count because a collector without a listener causes an error
-	// at every second message.
+	// problem is the error of one of the last two messages, or "" if both were sent. lastFailed is true if
+	// the last message had an error. A collector at which nobody listens causes an error only at every
+	// second message, so one message is not enough.
 	problem    string
 	lastFailed bool
 }

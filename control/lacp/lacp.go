@@ -108,8 +108,8 @@ type member struct {
 type Aggregator struct {
 	config  Config
 	members []*member // by number
-	// lead is the partner of the attached links: its system, its key and its flag Aggregation.
-	// chosen is true if there is such a partner.
+	// lead identifies the partner of the attached links: its system, its key and its flag Aggregation. It
+	// has the links' own key in the field Port. chosen is true if there is such a partner.
 	lead   Info
 	chosen bool
 }

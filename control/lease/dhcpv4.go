@@ -131,8 +131,8 @@ func (p *Port) refuse(m *dhcpv4.DHCPv4) []byte {
 
 var broadcast = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 
-// reply returns a DHCPOFFER or DHCPACK that gives the client the address yiaddr; invalid: only
-// settings.
+// reply returns a DHCPOFFER or DHCPACK that gives the client the address yiaddr. If yiaddr is invalid, the
+// message has only settings.
 func (p *Port) reply(m *dhcpv4.DHCPv4, kind dhcpv4.MessageType, yiaddr netip.Addr) []byte {
 	n, r := p.Network, p.message(m, kind)
 	dst := clientAddress(m)
@@ -167,9 +167,9 @@ func leaseTimes(lease time.Duration) []dhcpv4.Option {
 	return append(list, dhcpv4.OptRenewTimeValue(lease/2), dhcpv4.OptRebindingTimeValue(lease*7/8))
 }
 
-// settings adds the settings of the network for which the client asks. A client without a list of
-// options gets all. What has no room in the client's longest message is left out, the least
-// important first.
+// settings adds the settings of the network for which the client asks. A client without a list of options
+// gets all of them. If they exceed the length of message that the client accepts, the least important
+// settings are left out.
 func (p *Port) settings(m, r *dhcpv4.DHCPv4, yiaddr netip.Addr) {
 	n := p.Network
 	put := func(o dhcpv4.Option) {

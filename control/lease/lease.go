@@ -23,7 +23,8 @@ import (
 	"weft/packet"
 )
 
-// Network has the settings that the guests of a network are told. It is immutable.
+// Network has the settings that the host tells the guests of a network by DHCP and router advertisements.
+// It is immutable.
 type Network struct {
 	Subnets []netip.Prefix
 	// Routers are default routers and DNS name servers, the preferred one first.

@@ -17,7 +17,7 @@ const (
 	requestBurst      = 32
 )
 
-// Table has the declarations of the ports of this host. Its mutex is taken last.
+// Table has the declarations of the ports of this host. No other lock is taken while its mutex is held.
 type Table struct {
 	mu     sync.Mutex
 	ports  map[string]*account // by the name of the port
@@ -64,8 +64,9 @@ func (t *Table) Set(changes map[string]*Port) {
 	}
 }
 
-// Answer answers a frame of the port with this name and number, at a time in nanoseconds of a
-// monotonic clock. length is the length of the frame, of which the argument frame may be the beginning.
+// Answer returns the answer to a frame of the port with this name and number, or nil. frame may have only
+// the first bytes of the frame. length is the length of the whole frame. nowNS is the time of a monotonic
+// clock in nanoseconds.
 func (t *Table) Answer(name string, number uint32, frame []byte, length int, nowNS uint64) []byte {
 	p, ok := t.admit(name, number, length, nowNS)
 	result := Limited
@@ -103,8 +104,8 @@ func (t *Table) Counts() Counts {
 	return t.counts
 }
 
-// LimitRows emits the limit rows of guests' requests: the refused ones of each port and of all ports.
-// It is a limits.Source.
+// LimitRows emits the rows of `weft show limits` about refused requests of guests: one for each port that
+// has any, and one in total.
 func (t *Table) LimitRows(emit func(limits.Row)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

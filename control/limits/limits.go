@@ -74,7 +74,7 @@ type Registry struct {
 	sources []Source
 }
 
-// Add registers a source for ever.
+// Add adds a source, which cannot be removed.
 func (r *Registry) Add(s Source) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,8 +126,8 @@ func (h Holder) name(portName func(uint32) string) string {
 	return strconv.FormatUint(uint64(h.number), 10)
 }
 
-// ShareRow returns a function for share.Ports.Each. The function emits the limit row of
-// each port, with this resource name.
+// ShareRow returns a function for share.Ports.Each. For each port, the function emits a limit row about
+// the resource called name.
 func ShareRow(emit func(Row), name string) func(port uint32, u share.Use) {
 	return func(port uint32, u share.Use) {
 		emit(Row{Name: name, Unit: "entries", Holder: Port(port), Used: uint64(u.Used),

@@ -40,8 +40,7 @@ type MACs struct {
 	log           *slog.Logger
 }
 
-// New returns the MACs for the addresses of the pipeline pl. configuration has the configuration
-// lock.
+// New returns the MACs for the addresses of the pipeline pl. Flush takes the lock of configuration.
 func New(configuration *change.Configuration, pl *pipeline.Pipeline, store Store, log *slog.Logger) *MACs {
 	return &MACs{configuration: configuration, pipeline: pl, table: pl.Addresses(), store: store, log: log}
 }
@@ -97,8 +96,8 @@ func (ms *MACs) Flush(bridge uint8, port string) (api.MACsFlushed, error) {
 			}
 			flush = func() int { return ms.table.Flush(no) }
 		}
-		// PullCounts counts the frames of the past first. Otherwise their counts would
-		// teach the flushed addresses again.
+		// PullCounts first counts the frames that the workers have forwarded so far. If they were counted
+		// later, the switch would learn the flushed addresses from them again.
 		ms.pipeline.PullCounts(tx)
 		n := flush()
 		if n > 0 {

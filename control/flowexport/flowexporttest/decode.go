@@ -23,8 +23,8 @@ type Decoder struct {
 // NewDecoder returns a Decoder that knows no template.
 func NewDecoder() *Decoder { return &Decoder{map[uint64][]Field{}, map[uint32]uint32{}} }
 
-// Message decodes a message, and returns its records as elements by name; the second element of a
-// name has the suffix '.
+// Message decodes a message, and returns its records. A record maps the names of its elements to their
+// values. If a record has two elements of the same name, the second one has the suffix ' in the map.
 func (d *Decoder) Message(b []byte) (domain uint32, records []map[string][]byte, err error) {
 	if len(b) < 16 || binary.BigEndian.Uint16(b) != 10 || int(binary.BigEndian.Uint16(b[2:])) != len(b) {
 		return 0, nil, fmt.Errorf("no message of IPFIX: % x", b)
