@@ -29,8 +29,8 @@ func (d *Daemon) rundir() string {
 	return filepath.Dir(d.config.Socket)
 }
 
-// ruled gives package ovsdb the bridges, ports and flow tables that the database configures. It
-// implements ovsdb.Switch and ovsdb.FlowTables.
+// ruled gives package ovsdb access to the bridges, ports and flow tables of the switch, which an OVSDB
+// database configures. It implements ovsdb.Switch and ovsdb.FlowTables.
 type ruled struct{ d *Daemon }
 
 func (r ruled) Bridges() []api.Bridge { return r.d.bridges.List() }

@@ -60,8 +60,8 @@ func (u addressUsers) remove(m *Megaflow) {
 	}
 }
 
-// Reuse changes the addresses on which a megaflow depends, when the megaflow is already
-// in the index.
+// Reuse replaces the addresses on which a megaflow of the index depends. It does nothing if the megaflow
+// is not in the index.
 func (f *Index) Reuse(m *Megaflow, refs []fdb.Ref) {
 	if slices.EqualFunc(m.addresses, refs, func(user addressUse, ref fdb.Ref) bool { return user.ref == ref }) {
 		return

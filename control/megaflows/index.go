@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package megaflows is control's copy of the workers' caches. It assigns the slots,
-// finds the megaflow of a match and the megaflows that depend on an address, and
-// divides slots, masks and actions between the ports.
+// Package megaflows has the control process's copy of the workers' flow caches. It assigns slots (the
+// indexes of megaflows in the caches). It finds the megaflow of a match, and the megaflows that depend on
+// an address. It divides slots, masks and actions among the ports.
 //
-// Index.mu guards the index and is taken after Pipeline.mu. Admit and Forget call
-// functions of the caller under Index.mu; these functions take only the locks of the
-// command rings. The pipeline guards those fields of a Megaflow that change.
+// Index.mu guards the index and is taken after Pipeline.mu. Admit and Forget call functions of the caller
+// under Index.mu; these functions take only the locks of the command rings. The pipeline guards those
+// fields of a Megaflow that change.
 package megaflows
 
 import (
@@ -55,8 +55,8 @@ type Megaflow struct {
 	Brief   bool
 	MustAsk bool // see xlate.Translation.MustAsk
 
-	// Memory for the slices above. It suffices for most megaflows: a connection's match, one
-	// action, one rule.
+	// Arrays for the slices above, which save allocations. They suffice for most megaflows: those that
+	// match one connection and have one action and one rule.
 	keyRoom    [6]uint64
 	actionRoom [1]flowtable.Action
 	ruleRoom   [1]*ofproto.Rule
@@ -78,7 +78,8 @@ type Teaching struct {
 	Finished []ofproto.Finished
 }
 
-// words returns the key's words that maskRecord.words lists, in that order.
+// words returns those words of the megaflow's key that its mask does not ignore. maskRecord.words has
+// their indexes.
 func (m *Megaflow) words() []uint64 {
 	if m.longKey != nil {
 		return *m.longKey
@@ -132,8 +133,8 @@ func (m *Megaflow) CountsAs(t *xlate.Translation) bool {
 // Mask returns the mask of a megaflow in the index.
 func (m *Megaflow) Mask() *flowtable.Key { return &m.record.mask }
 
-// SetEffects copies the other results of translation t to m: used ports, tables, and the
-// effects of frames on the tables.
+// SetEffects copies the other results of translation t to m: the ports and tables that it used, and the
+// changes of tables that frames of m cause.
 func (m *Megaflow) SetEffects(t *xlate.Translation) {
 	m.UsedPorts, m.Brief, m.MustAsk, m.Teaches = t.UsedPorts, t.Question.Valid() || t.Refused, t.MustAsk, nil
 	m.Tables = sharedTables(&t.Tables)
@@ -173,7 +174,8 @@ type Index struct {
 	masks    map[flowtable.Key]*maskRecord
 	recent   *maskRecord // record that fit returned last; nil: none, or no longer in use
 	nextMask uint32
-	// quotas of the ports; the reserved masks of the function narrow do not count
+	// Quotas of the ports for slots, masks and actions. The reserved masks of the function narrow do not
+	// count.
 	flowShares, maskShares, actionShares *share.Ports
 }
 

@@ -21,13 +21,13 @@ const (
 	// quota. The timeout falls to LeastIdle as the quota fills (see Stays).
 	Idle      = 10 * time.Second
 	LeastIdle = time.Second
-	// crowdPart divides the largest number of megaflows. If a port has more megaflows than the result, those
-	// that got only one frame have a shorter idle timeout, because a sender with forged addresses causes
-	// many of them.
+	// crowdPart decides when a port has very many megaflows: more than 1/crowdPart of the largest number
+	// of megaflows. Those of its megaflows that got only one frame then have a shorter idle timeout,
+	// because a sender with forged addresses causes many of them.
 	crowdPart = 64
-	// onceIdlePart divides the idle timeout of megaflows with a single frame, see crowdPart. The result is
-	// at most 5 s. It must not be much shorter: if several ports have 500,000 connections each, some seconds
-	// pass until each connection has its second frame.
+	// onceIdlePart divides the idle timeout of such megaflows with a single frame. The result is at most 5
+	// s. It must not be much shorter: if several ports have 500,000 connections each, some seconds pass
+	// until each connection has its second frame.
 	onceIdlePart = 2
 )
 
@@ -66,8 +66,8 @@ func narrow(mask *flowtable.Key) flowtable.Key {
 // quarter stays unused, because free runs of entries may be too short for a list of actions.
 func mostActions(limits flowtable.Sizes) int { return limits.Actions / 4 * 3 }
 
-// Stays returns the idle timeouts of each port's megaflows. The scarcest of slots, masks
-// and actions determines them.
+// Stays returns the idle timeouts of each port's megaflows. They depend on the resource of which the least
+// is free for the port: slots, masks or actions.
 func (f *Index) Stays() map[uint32]Timeouts {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -95,8 +95,8 @@ func idleTime(used, limit int) time.Duration {
 	return LeastIdle + (Idle-LeastIdle)*time.Duration(free)/time.Duration(half)
 }
 
-// idleOf returns the idle timeout for the megaflows of the port owner. p has the ports' use of
-// one resource, such as masks.
+// idleOf returns the idle timeout that one resource, such as masks, allows for the megaflows of the port
+// owner. p has the use of this resource by all ports.
 func idleOf(p *share.Ports, owner uint32) time.Duration {
 	return idleTime(p.Own(owner)+p.Count(), p.Limit())
 }
@@ -120,8 +120,7 @@ func (f *Index) fit(owner uint32, mask *flowtable.Key) (*flowtable.Key, *maskRec
 // OwnerOf returns the port whose quota a megaflow with this key uses.
 func OwnerOf(key *flowtable.Key) uint32 { return key.InPort() }
 
-// LimitRows reports the use and the limits of slots, masks and actions; it is a
-// limits.Source.
+// LimitRows emits the rows of `weft show limits` about slots, masks and actions.
 func (f *Index) LimitRows(emit func(limits.Row)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

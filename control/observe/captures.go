@@ -277,7 +277,7 @@ func (c *Captures) lostNow(s *Session) uint64 {
 	return c.lostOf(s)
 }
 
-// LimitRows is a limits.Source. It emits the number of sessions.
+// LimitRows emits the row of `weft show limits` about capture sessions.
 func (c *Captures) LimitRows(emit func(limits.Row)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

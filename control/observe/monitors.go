@@ -31,8 +31,8 @@ type Monitor struct {
 	lost   atomic.Uint64
 }
 
-// Describe returns a queued event. The function describes the flow when its first reader calls it, so
-// that the change of the flow does not wait for that.
+// Describe returns an event from a monitor's queue. The first reader's call formats the changed flow, so
+// that the change itself does not wait for this.
 type Describe func() *api.Event
 
 // NewMonitor makes a monitor of the flows that filter selects.
@@ -66,9 +66,9 @@ func (m *Monitors) Remove(monitor *Monitor) {
 // Count returns the number of monitors.
 func (m *Monitors) Count() int { return int(m.count.Load()) }
 
-// TellFlow queues an event about flow r for each monitor that selects the flow. The event has a copy
-// of r, whose match and actions never change. A reader of the event calls describe later, and only the
-// first one does. The caller holds Pipeline.mu.
+// TellFlow queues an event about flow r for each monitor that selects the flow. The event has a copy of r,
+// whose match and actions never change. The first reader of the event calls describe for the copy. The
+// caller holds Pipeline.mu.
 func (m *Monitors) TellFlow(now time.Time, event string, r *ofproto.Rule, describe func(r *ofproto.Rule) api.Flow) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"weft/api"
 )
 
-// PortStates has the states of the ports that one client was told last.
+// PortStates has the states of the ports that one client has last received.
 type PortStates struct{ known map[uint32]api.PortState }
 
 // Update compares the ports with their last states, and calls send with an event for each change. send

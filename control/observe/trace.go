@@ -13,22 +13,22 @@ import (
 // Tracer translates a frame without side effects. Its tables must not change between calls.
 type Tracer interface {
 	Trace(key *flowtable.Key, visit func(xlate.TraceStep)) xlate.Translation
-	// KeepOptions stores raw Geneve options for the next traces, and returns their hash, with which a
-	// key names them.
+	// KeepOptions stores raw Geneve options for the next traces. It returns their hash, which stands for
+	// the options in the flow key of a frame.
 	KeepOptions(raw []byte) uint64
 }
 
 // maxFollowed limits how often a trace looks a frame up again, for example after connection tracking.
 const maxFollowed = 16
 
-// BridgeNames returns the name of a bridge, and the names of its ports. The names are nil if ports
-// should be shown by number.
+// BridgeNames returns the name of a bridge, and the names of its ports. The names are nil if the trace
+// shows ports by number.
 type BridgeNames func(bridge uint8) (name string, ports openflow.Names)
 
-// Trace follows a hypothetical frame through the tables. flow has the frame's fields in match syntax,
-// in which view gives the port names. ctNext is the ct_state that each ct action gives the frame; ""
-// means a new connection. The result shows ports by their names in names; a step shows them by the
-// names that the function steps returns for its bridge.
+// Trace follows a hypothetical frame through the flow tables. flow has the frame's fields in match syntax,
+// and view gives the numbers of the ports that flow names. ctNext is the ct_state of the frame after each
+// ct action; "" means a new connection. In the result, names gives the names of ports, and the function
+// steps gives those in the steps of each bridge.
 func Trace(tables Tracer, view, names openflow.Names, steps BridgeNames, flow, ctNext string) (api.Trace, error) {
 	if flow == "" {
 		return api.Trace{}, usererr.Errorf("flow: a frame is missing; expected match fields as in in_port=1,tcp,nw_dst=10.0.0.1")

@@ -14,9 +14,9 @@ func (h *Handlers) changeRoutes(route router) {
 	route("POST /v1/changes", withBody(func(_ *http.Request, list *api.Changes) (any, error) { return struct{}{}, h.ChangeAll(list.Changes) }))
 }
 
-// ChangeAll makes the changes of the list in their order, in one transaction. If a change is
-// refused before one has changed a table or a setting of connection tracking, nothing changes.
-// Otherwise the changes before the refused one are in force.
+// ChangeAll makes the changes of the list in their order, in one transaction. It stops at the first
+// refused change. The changes before it are undone. They stay in force only if one of them has changed a
+// table or a setting of connection tracking, because that cannot be undone.
 func (h *Handlers) ChangeAll(list []api.Change) error {
 	var refused, failed error
 	err := h.Bridges.Change(func(tx *change.Tx) error {
@@ -39,8 +39,8 @@ func (h *Handlers) ChangeAll(list []api.Change) error {
 	return failed
 }
 
-// changeOne makes one change in the transaction tx. onFailure gets the error if the commit
-// later cannot attach or save a port.
+// changeOne makes one change in the transaction tx. If the commit then cannot attach or save a port, it
+// calls onFailure with the error.
 func (h *Handlers) changeOne(tx *change.Tx, c *api.Change, onFailure func(error)) error {
 	switch {
 	case c.AddBridge != nil:

@@ -38,8 +38,9 @@ func (r *fragmentRows) add(worker int, h *datapath.HeldFrame) {
 	r.own[atomic.LoadUint32(&h.InPort)]++
 }
 
-// emit emits the limit row of a port. A port may hold at most half of the records that other
-// ports do not use. discarded is the port's number of bad-fragment drops.
+// emit emits the limit row of a port about incomplete datagrams. The limit of a port is half of the
+// records that other ports do not use. discarded is the number of the port's frames that were dropped as
+// bad fragments.
 func (r *fragmentRows) emit(emit func(limits.Row), port uint32, discarded uint64) {
 	own := r.own[port]
 	r.discarded += discarded

@@ -120,8 +120,8 @@ func (s *Statistics) Workers() []api.Worker {
 	return list
 }
 
-// ResetPort clears the statistics of a port number when a new port gets the number. It cannot
-// clear the workers' counters, so it subtracts them from the counts of dead engines.
+// ResetPort sets the statistics of a port number to 0 when a new port gets the number. It cannot clear the
+// workers' counters, so it stores their negative values as the counts of dead engines.
 func (s *Statistics) ResetPort(number uint32) {
 	w, release := s.hold()
 	defer release()
@@ -131,8 +131,8 @@ func (s *Statistics) ResetPort(number uint32) {
 	counters.AddPort(base, &live, -1)
 }
 
-// LimitRows reports how many frames the workers hold for each port; it is a
-// limits.Source. The numbers are approximate, because workers continue meanwhile.
+// LimitRows emits the rows of `weft show limits` about the frames that workers hold: one for each port,
+// and one in total. The numbers are approximate, because workers continue meanwhile.
 func (s *Statistics) LimitRows(emit func(limits.Row)) {
 	ports := s.pipeline.View().Ports()
 	w, release := s.hold()

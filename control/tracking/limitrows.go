@@ -7,8 +7,8 @@ import (
 	"weft/control/limits"
 )
 
-// limitRows emits the numbers of tracked and expected connections: by port, by zone for
-// tunnels, and for zones with a limit.
+// limitRows emits the rows of `weft show limits` about tracked and expected connections: in total, for
+// each port, and for each zone that tunnels use. It also emits a row for each zone with a limit.
 func limitRows(m *conntrack.Memory, emit func(limits.Row)) {
 	c := m.Counters()
 	emit(limits.Row{Name: "connections", Unit: "entries", Holder: limits.All(),

@@ -88,7 +88,7 @@ func (c *Connections) EachExpected(zone *uint16, visit func(*conntrack.Expected)
 func (c *Connections) Flush(filter *conntrack.Filter) (n int, err error) {
 	var refs []conntrack.Ref
 	c.Each(filter, func(e *conntrack.Entry) { refs = append(refs, e.Ref) }, func() bool { return true })
-	// No transaction replaces the workers meanwhile.
+	// The workers are not replaced while this transaction is open.
 	return change.Result(c.configuration, func(tx *change.Tx) (n int, err error) {
 		w, release := c.engine.Hold()
 		release()
@@ -115,7 +115,7 @@ func (c *Connections) Read(visit func(m *conntrack.Memory)) {
 	}
 }
 
-// LimitRows emits the limit rows of tracked and expected connections. It is a limits.Source.
+// LimitRows emits the rows of `weft show limits` about tracked and expected connections.
 func (c *Connections) LimitRows(emit func(limits.Row)) {
 	c.Read(func(m *conntrack.Memory) { limitRows(m, emit) })
 }

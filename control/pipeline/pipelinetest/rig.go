@@ -240,7 +240,7 @@ func (f *Rig) DeletePort(number uint32) {
 	f.P.PortsChanged(tx)
 }
 
-// SetView makes the ports in Infos the present ports of the pipeline.
+// SetView gives the pipeline the ports in f.Infos, except those with number 0.
 func (f *Rig) SetView(tx *change.Tx) {
 	var infos []xlate.PortInfo
 	udpPort := map[uint32]uint16{}
@@ -340,7 +340,8 @@ func (f *Rig) Want(match, count string) {
 	}
 }
 
-// Used returns the used amount of a limit row, or 0 if there is no such row.
+// Used returns the amount that a holder uses of the resource called name, or 0 if there is no limit row
+// for them.
 func (f *Rig) Used(name string, holder limits.Holder) (used uint64) {
 	f.P.LimitRows(func(r limits.Row) {
 		if r.Name == name && r.Holder == holder {
