@@ -24,9 +24,8 @@ import (
 const (
 	// bfdInterval is the interval at which the control process reads the state of sessions.
 	bfdInterval = 50 * time.Millisecond
-	// bfdGrace is the time for which the remote of a new session is RemoteWaiting instead of
-	// RemoteDown. The session needs it to come up, because sessions that are not up send once a
-	// second.
+	// bfdGrace is how long the remote of a new session is RemoteWaiting instead of RemoteDown. The session
+	// needs some time to come up, because it sends only one packet a second until then.
 	bfdGrace = 3 * time.Second
 )
 
@@ -164,9 +163,9 @@ func (t *Templates) syncSessions() {
 	}
 }
 
-// adoptRows makes t read the sessions from the memory of the engine behind w. If takeOver is
-// true, it first copies the sessions of the previous engine, which has ended, into that memory,
-// so that the new engine continues them.
+// adoptRows makes t read the BFD sessions from the shared memory of the engine to which w belongs. If
+// takeOver is true, this is a new engine. Then adoptRows first copies the sessions of the previous engine,
+// which has ended, into the memory, so that the new one continues them.
 func (t *Templates) adoptRows(w commandRings, takeOver bool) {
 	var rows []datapath.BFDSession
 	if shared := w.Shared(); len(shared) > 0 {
@@ -221,8 +220,8 @@ func (t *Templates) readSessions() {
 	}
 }
 
-// superviseState adds the session's state to st, the state of a remote. A remote with a good
-// path is RemoteUp only if its session is up.
+// superviseState changes st, the state of a remote, as the remote's BFD session requires. A remote with a
+// usable path is RemoteUp only if its session is up.
 func (t *Templates) superviseState(key Tunnel, st *RemoteState) {
 	s := t.sessions[key]
 	if s == nil {
@@ -258,12 +257,11 @@ func (t *Templates) superviseState(key Tunnel, st *RemoteState) {
 	}
 }
 
-// lost reports whether the session has failed, so that frames do not reach the remote: the
-// remote has fallen silent, or it hears nothing. A remote that does not run BFD is not lost,
-// whether it never sent a packet or has turned BFD off. A lost remote stays lost until its
-// session is Up, or until it turns BFD off with the session's discriminator. The last
-// diagnostic of a silent remote tells the two causes of its silence apart: a remote that heard
-// nothing, and one that has turned BFD off.
+// lost reports whether the BFD session has failed, so that frames do not reach the remote. Either the
+// remote has fallen silent, or it says that it receives nothing. A remote that never sent a packet, or
+// that has turned BFD off, is not lost. A lost remote stays lost until its session is Up, or until it
+// turns BFD off with the session's discriminator. Before a remote falls silent, it may say that it
+// receives nothing, or that it turns BFD off. Its last diagnostic tells the two apart.
 func (b *BFDState) lost() bool {
 	if b.State == bfd.Up || b.RemoteState == bfd.AdminDown {
 		return false
@@ -277,8 +275,8 @@ func (b *BFDState) lost() bool {
 	return false
 }
 
-// Lost returns those watched remotes of a port with which the BFD session has failed. If that is
-// every watched remote of the port, the result is nil, so that the switch excludes none of them.
+// Lost returns the watched remotes of a port whose BFD session has failed. If the sessions of all watched
+// remotes have failed, it returns nil, so that the switch continues to use them all.
 func (t *Templates) Lost(port uint32) (lost []netip.Addr) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -293,8 +291,8 @@ func (t *Templates) Lost(port uint32) (lost []netip.Addr) {
 	return lost
 }
 
-// reason returns the text that tells why a session is not up. The text stays the same while the
-// state does, because each change of a port's detail is an event.
+// reason returns a text that says why a session is not up. The text must not change while the state stays
+// the same, because each new text causes an event about the port.
 func (b *BFDState) reason(key Tunnel) string {
 	switch {
 	case b.Silence < 0:

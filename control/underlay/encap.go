@@ -20,9 +20,10 @@ type Encap struct {
 	DontFragment           bool
 	Kind                   tunnel.Kind
 	Dev                    string // device through which a multicast group is reached
-	// PortBase and PortRange select the outer UDP source port as in tunnel.Params.
+	// PortBase and PortRange select the outer UDP source port: the lowest port, and the number of ports.
+	// If PortRange is 0, the ports are 49152 to 65535.
 	PortBase, PortRange uint16
-	// Key, Sequence, Index, HardwareID and Egress are as in tunnel.Params.
+	// Fields of a GRE header (Key, Sequence) and of an ERSPAN header (the others), as in tunnel.Params.
 	Key, Sequence bool
 	Index         uint32
 	HardwareID    uint8

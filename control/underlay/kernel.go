@@ -363,8 +363,8 @@ func (k *Kernel) AddressesOf(name string) []netip.Addr {
 	return nil
 }
 
-// hop is the path to a remote through one next hop: the fields of an outer header that depend
-// on it.
+// hop is the path to a tunnel's remote through one next hop. It has those fields of the outer header that
+// depend on the next hop.
 type hop struct {
 	device         string
 	local, next    netip.Addr

@@ -14,9 +14,9 @@ import (
 	"weft/tunnel"
 )
 
-// A route with several next hops (ECMP) has a member template for each of them. The route's
-// template spreads connections over the members by the hash in the outer source port. While
-// some next hops answer, the route's template leaves out those that do not.
+// If a route has several next hops (ECMP), each next hop has a template of its own, a member of the
+// route's template. The route's template spreads connections over the members by the hash in the outer
+// source port. If only some next hops answer, it leaves out the others.
 
 // maxNextHops limits the next hops of a route that tunnels use. Further next hops are ignored.
 const maxNextHops = 64
@@ -79,8 +79,9 @@ func (k *Kernel) multicastHop(h hop, r *netlink.Route) hop {
 	return h
 }
 
-// followNextHops makes the member templates of route e match the present next hops. The caller
-// holds t.mu. It frees the removed members only when the workers have the new template of e.
+// followNextHops makes the members of route e, one template for each next hop, match the present next
+// hops. It returns the members that are no longer needed. The caller frees them when the workers have the
+// new template of e. The caller holds t.mu.
 func (t *Templates) followNextHops(e *entry) (removed []*entry) {
 	if routes := t.kernel.routeEvents.Load(); e.routeEvents != routes+1 {
 		e.routeEvents, e.nextHops = routes+1, nil
@@ -110,9 +111,9 @@ func (t *Templates) followNextHops(e *entry) (removed []*entry) {
 	return removed
 }
 
-// spreadTemplate builds the template of route e, which has several next hops, and the templates
-// of its members, one a next hop. If at least one member is ready, e is ready. If at least one
-// member is stale, e is stale.
+// spreadTemplate builds the template of route e, which has several next hops, and the templates of its
+// members, one for each next hop. If at least one member is ready, e can be used. It then counts as stale
+// until the neighbours of all next hops that have a route are confirmed.
 func (t *Templates) spreadTemplate(e *entry, now time.Time) tunnel.Template {
 	var shares []uint32
 	unsettled, failed := false, true

@@ -12,8 +12,8 @@ import (
 	"weft/tunnel"
 )
 
-// Control watches the remote endpoints that the options of ports name, so that their state is
-// known without traffic. A watched endpoint has no template until a megaflow needs one.
+// The control process watches the remote endpoints that the options of tunnel ports name, so that it knows
+// their state without traffic. A watched endpoint has no template until a megaflow needs one.
 
 const (
 	// maxWatched limits the watched remote endpoints of all ports. Further endpoints
@@ -156,8 +156,8 @@ func (t *Templates) assess(w *watch, now time.Time, probed map[neighbourKey]bool
 	}
 }
 
-// throughUplink checks the device of hop h. If the device is no uplink or has no
-// carrier, the returned hop has no route.
+// throughUplink checks whether the device of hop h is an uplink with carrier. If not, the returned hop has
+// no route.
 func (t *Templates) throughUplink(h hop, remote netip.Addr) hop {
 	if h.state == hopNoRoute {
 		return h
@@ -174,7 +174,7 @@ func noUplink(remote netip.Addr, device string) string {
 	return fmt.Sprintf("the route to %s leaves through %s, which is no working uplink", remote, device)
 }
 
-// usable returns a number that is higher for a hop through which frames are likelier to arrive.
+// usable ranks a hop by its state: the higher the number, the likelier frames arrive through the hop.
 func (h *hop) usable() int {
 	return slices.Index([]hopState{hopNoRoute, hopFailed, hopPending, hopStale, hopReady}, h.state)
 }

@@ -60,7 +60,7 @@ func (t *Templates) Routes() []Route {
 	return list
 }
 
-// routeOf describes the hop of a tunnel. failed means that the neighbour has not answered in
+// routeOf converts the hop of a tunnel to a Route. failed means that the neighbour has not answered in
 // time, although the kernel still asks.
 func routeOf(key Tunnel, h *hop, failed bool) Route {
 	r := Route{Port: key.Port, Remote: key.Remote, Local: h.local, NextHop: h.next, Device: h.device, MTU: h.mtu, Reason: h.reason}

@@ -43,14 +43,14 @@ type Tunnel struct {
 	Local, Remote netip.Addr
 }
 
-// HeldFrame identifies a frame that a worker holds until control sends its decision.
+// HeldFrame identifies a frame that a worker holds until the control process decides about it.
 type HeldFrame struct {
 	Worker int
 	Ref    uint32 // see datapath.UpMiss
 }
 
-// Record describes the tunnel to which a template index belongs. It is in memory that outlives
-// control, because megaflows refer to the index.
+// Record describes the tunnel to which a template index belongs. It is in memory that outlives the control
+// process, because megaflows refer to the index.
 type Record struct {
 	Port          uint32   // tunnel port; 0: free
 	UDPPort       uint32   // outer destination port
@@ -71,10 +71,9 @@ type entry struct {
 	usedAt   time.Time
 	failed   bool
 
-	// Fields for a route with several next hops (nexthops.go). The entry of the route
-	// has members, one for each next hop. Each member has nextHop and parent.
-	// routeEvents is the value of Kernel.routeEvents plus 1 when nextHops was last
-	// read, or 0.
+	// Fields for a route with several next hops (nexthops.go). The entry of the route has members, one for
+	// each next hop. Each member has nextHop and parent. routeEvents is 1 plus the value that
+	// Kernel.routeEvents had when nextHops was last read; 0: it was not read yet.
 	routeEvents uint32
 	nextHops    []nextHop
 	members     []*entry
@@ -111,8 +110,8 @@ type Templates struct {
 	records []Record                                 // in the counter region
 	changed func(index uint32, next tunnel.Template) // see Notify
 	watches map[uint32][]*watch                      // declared remotes by tunnel port
-	// sessions are the declared BFD sessions, and rows the memory of the engine that runs
-	// them, or a copy after Reset.
+	// sessions are the declared BFD sessions. rows is the part of the engine's shared memory with the
+	// state of the sessions or, after Reset, a copy of it.
 	sessions   map[Tunnel]*session
 	rows       []datapath.BFDSession
 	supervised chan struct{} // wakes up FollowSessions
@@ -122,8 +121,7 @@ func NewTemplates(u *Kernel, log *slog.Logger) *Templates {
 	return &Templates{kernel: u, log: log, uplinks: map[string]uint32{}, byKey: map[Tunnel]*entry{}, sessions: map[Tunnel]*session{}, supervised: make(chan struct{}, 1)}
 }
 
-// Notify makes t call the function changed after each change of a template. changed must not
-// call t.
+// Notify sets the function that t calls after each change of a template. This function must not call t.
 func (t *Templates) Notify(changed func(index uint32, next tunnel.Template)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -162,8 +160,8 @@ func (t *Templates) Restore(w commandRings, records []Record) {
 	}
 }
 
-// Template returns the index of the template for tunnel key, which it makes if there is none.
-// udpPort is the outer destination port. Without a template, the result is the reason to drop
+// Template returns the index of the template for the tunnel key. It makes the template if there is none.
+// udpPort is the outer destination port. If there is no template, the second result is the reason to drop
 // frames.
 func (t *Templates) Template(key Tunnel, udpPort uint16) (uint32, packet.DropReason) {
 	t.mu.Lock()

@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// userProtocol is the route protocol number of routes that ovs/route/add puts into the kernel's
-// tables, as routing daemons have a number each.
+// userProtocol is the protocol number of the routes that ovs/route/add adds to the kernel's tables. The
+// number tells the kernel's users which program has added a route.
 const userProtocol = 176
 
 // standardTables lists, in the order of an answer, the kernel's routing tables that an answer
@@ -42,7 +42,7 @@ func RouteCommands() []Command {
 	}
 }
 
-// refusal is an error whose text is Open vSwitch's.
+// refusal is an error with the text that Open vSwitch has for it.
 type refusal string
 
 func (r refusal) Error() string { return string(r) }

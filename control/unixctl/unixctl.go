@@ -154,8 +154,7 @@ func (s *Server) enter(ctx context.Context, c net.Conn) bool {
 	return true
 }
 
-// LimitRows shows the use and limit of connections in "weft show limits". It is a
-// limits.Source.
+// LimitRows emits the row of `weft show limits` about connections to the socket.
 func (s *Server) LimitRows(emit func(limits.Row)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

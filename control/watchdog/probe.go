@@ -27,15 +27,15 @@ const (
 	// probeAfter is the standstill of a worker after which the probes begin. They begin sooner if the
 	// worker's thread waits in the kernel.
 	probeAfter = 40 * time.Millisecond
-	// leastProbe is the shortest probe that can prove that a file is locked. leastSearch is the
-	// shortest one that can prove that no file is locked.
+	// leastProbe is how long a probe must run to prove that a file is locked. leastSearch is how long it
+	// must run to prove that no file is locked.
 	leastProbe  = 5 * time.Millisecond
 	leastSearch = 20 * time.Millisecond
-	// lockedShare: a file counts as locked if lseek has waited for at least 1/lockedShare of the
-	// probe's time.
+	// lockedShare decides when a file counts as locked: when the calls of lseek have waited for at least
+	// 1/lockedShare of the probe's time.
 	lockedShare = 2
-	// mostProof is the longest time for which the replacement of a hung engine waits for a longer
-	// probe.
+	// mostProof is the time for which a hung engine may run beyond WorkerLimit, so that a probe can prove
+	// in whose memory the worker hangs.
 	mostProof = WorkerLimit
 	// probeRest is the pause between two rounds over the files.
 	probeRest = 500 * time.Microsecond

@@ -30,20 +30,21 @@ type standstill struct {
 // progress has two values, at least one of which changes as long as the thread works.
 type progress [2]uint64
 
-// sleeps reports whether a sleeping thread has made no progress for less than limitNS. If it returns
-// false, the caller must call observe.
+// sleeps notes that the worker sleeps. It returns true if the worker has slept for less than limitNS
+// without progress. If it returns false, the worker may have hung, and the caller must call observe.
 func (s *standstill) sleeps(p progress, atNS, limitNS uint64) bool {
-	// The progress of a worker does not change when it falls asleep. It may have waited
-	// for a core right before, which is no part of its sleep.
+	// The progress value does not change when a worker falls asleep. The worker may have waited for a core
+	// just before, and this time is no part of its sleep.
 	if !s.valid || p != s.progress || !s.asleep {
 		*s = standstill{progress: p, valid: true, asleep: true, seenNS: atNS}
 	}
 	return atNS-s.seenNS < limitNS
 }
 
-// observe returns for how long p has not changed, in nanoseconds, and the thread's accounting. It
-// calls readThread for the accounting only if p is unchanged. The time between two looks counts for at
-// most mostNS: if more has passed, the machine or this process stood still too.
+// observe returns for how long the progress value p has not changed, in nanoseconds, and the kernel's
+// accounting of the thread. It calls readThread for the accounting only if p is unchanged. The time
+// between two calls counts for at most mostNS: if more has passed, the machine or this process stood
+// still, too.
 func (s *standstill) observe(p progress, atNS, mostNS uint64, readThread func() (thread, error)) (ns uint64, t thread) {
 	if !s.valid || p != s.progress {
 		*s = standstill{progress: p, valid: true, seenNS: atNS}

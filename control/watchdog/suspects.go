@@ -9,13 +9,14 @@ import (
 )
 
 const (
-	// A port that made an engine hang for the first time is held back for firstHold: engines do not
-	// get it. Each further hang doubles this time, up to mostHold.
+	// firstHold is how long engines do not get a port that made an engine hang for the first time. Each
+	// further hang doubles this time, up to mostHold.
 	firstHold = time.Second
 	mostHold  = time.Minute
-	// If either of two ports may have caused a hang, and nothing proves which one, the first such hang
-	// holds neither back, because one of them is innocent. Each further one within forgetAfter holds
-	// them back for firstHold, twice firstHold and so on, up to mostSharedHold.
+	// Sometimes either of two ports may have caused a hang, and nothing proves which one. After the first
+	// such hang, engines still get both ports, because one of them is innocent. After each further one
+	// within forgetAfter, engines do not get them for firstHold, twice firstHold and so on, up to
+	// mostSharedHold.
 	mostSharedHold = 8 * time.Second
 	// HangsForGood is the number of hangs after which a port is held back until it is
 	// deleted. A hang that one of two ports may have caused, without a proof, does not count.
@@ -47,11 +48,11 @@ type pastHang struct {
 // NewSuspects returns Suspects with no recorded hang.
 func NewSuspects() *Suspects { return &Suspects{ports: map[uint32]*record{}} }
 
-// Blame records a hang and returns the ports that engines do not get from now on. If the owners of the
-// memory in which the worker hangs are proven, it blames only them. Otherwise it blames each port in
-// use, because a copy may hang in the memory of either guest; but of a guest's port and a kernel
-// device it blames only the guest's port. foreign reports whether a port is a guest's. text describes
-// the hang.
+// Blame records a hang and returns the ports that engines do not get from now on. If it is proven in whose
+// memory the worker hangs, Blame blames only the owners of the memory. Otherwise it blames each port in
+// use, because the worker may hang in the memory of either port while it copies a frame between them. But
+// if one of the two is a guest's port and the other a kernel device, it blames only the guest's port.
+// foreign reports whether a port is a guest's. text describes the hang.
 func (s *Suspects) Blame(h Hang, now time.Time, foreign func(port uint32) bool, text string) (held []uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +88,7 @@ func (h Hang) blamed(foreign func(port uint32) bool) (ports []uint32, proven boo
 	return ports, len(ports) == 1
 }
 
-// note adds a hang to the record. held is false if the port is not held back because of it.
+// note adds a hang to the record of a port. held reports whether the port is held back because of it.
 func (r *record) note(past pastHang, text string) (held bool) {
 	recent := r.hangs[:0]
 	for _, h := range r.hangs {

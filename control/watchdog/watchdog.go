@@ -29,9 +29,9 @@ const (
 	// WorkerLimit is the standstill of a worker after which its engine is replaced, if nothing proves
 	// the cause.
 	WorkerLimit = 100 * time.Millisecond
-	// ProvenLimit is the length of a single wait in the kernel after which the engine is replaced, if
-	// a probe proves in whose memory the worker waits. Because of mostBlocked, at least two looks must
-	// see the wait.
+	// ProvenLimit is the length of a single wait of a worker in the kernel after which the engine is
+	// replaced, if a probe proves in whose memory the worker waits. Because of mostBlocked, at least two
+	// checks of the watchdog must see the wait.
 	ProvenLimit = 8 * time.Millisecond
 	// ServerLimit is the time without an answer to a request after which the engine is replaced. It is
 	// longer than WorkerLimit, because the engine needs time to map a large guest's memory.
@@ -41,14 +41,14 @@ const (
 	// takes 30 to 150 ms on a machine with little load. The next engine takes over meanwhile. No port
 	// is to blame.
 	ExitLimit = 20 * time.Millisecond
-	// interval is the time between two checks of the engine. It is idleInterval while no worker has begun
-	// a pass since the last check and no request is in progress.
+	// interval is the time between two checks of the engine. It is idleInterval while all workers have
+	// slept since the last check and no request is in progress.
 	interval     = 5 * time.Millisecond
 	idleInterval = 25 * time.Millisecond
-	// The time between two looks counts for at most mostBetween, for a request at most
-	// mostBetweenServer, and for ProvenLimit at most mostBlocked: if more has passed, the machine or
-	// control stood still. So at least three looks find a hung worker if nothing proves the cause, and
-	// ten find a hung server.
+	// The time between two checks counts for at most mostBetween. For a request it counts for at most
+	// mostBetweenServer, and for ProvenLimit for at most mostBlocked. If more time has passed, the machine
+	// or the control process stood still. So at least three checks find a hung worker if nothing proves
+	// the cause, and ten find a hung server.
 	mostBetween       = 40 * time.Millisecond
 	mostBetweenServer = ServerLimit / 10
 	mostBlocked       = interval * 3 / 2
@@ -58,7 +58,8 @@ const (
 type Engine struct {
 	PID     int
 	Workers []*datapath.Shared
-	// Pending returns the request of control that the engine is handling; Number 0: none.
+	// Pending returns the control process's request that the engine is handling. If Number is 0, there is
+	// none.
 	Pending func() engine.Pending
 	// Files returns duplicates of the descriptors of the files that are a port's memory, or none if
 	// the memory is no file. It may block. nil: nothing can prove in whose memory a worker hangs.
@@ -160,9 +161,9 @@ func (w *watch) acquit(h *Hang) {
 	}
 }
 
-// probe starts probes for the ports that worker i is using, when the worker's thread t waits in the
-// kernel or stands still for long. It ends them when the worker makes progress again. marks is the
-// worker's InHand.
+// probe starts probes for the ports that worker i is using, when its thread t waits in the kernel or when
+// it has made no progress for long (ns). It ends the probes when the worker makes progress again. marks
+// tells which ports the worker is using.
 func (w *watch) probe(i int, ns uint64, t thread, marks datapath.InHand) {
 	waits := t.state == 'D' && !t.ending
 	switch {
@@ -196,9 +197,9 @@ func hangs(ns uint64, limit time.Duration, t thread) bool {
 	return ns >= uint64(limit)
 }
 
-// lookAtServer reports a hang of the engine's server: its request in progress has taken ServerLimit. The
-// server may wait for a worker. So the time since the previous call does not count if moved is false: a
-// worker that does not sleep has then made no progress since that call.
+// lookAtServer reports a hang of the engine's server (all threads that are no workers): the request in
+// progress has taken ServerLimit. The server may wait for a worker. So the time since the previous call
+// does not count if moved is false: since then, a worker that does not sleep has made no progress.
 func (w *watch) lookAtServer(atNS uint64, moved bool, idle *bool) (h Hang, hung bool) {
 	r := w.Pending()
 	if r.Number == 0 {
@@ -240,7 +241,7 @@ func read(hand *datapath.InHand) datapath.InHand {
 }
 
 // inHand returns the ports that a worker may be using: the port to which it sends, and the port whose
-// frames it handles. While a worker sends, it reads the memory of both ports.
+// frames it handles. While a worker sends, it accesses the memory of both ports.
 func inHand(marks datapath.InHand) []Suspect {
 	var list []Suspect
 	to, from := datapath.Sending(marks.Sending), datapath.Visit(marks.Visit)

@@ -35,16 +35,16 @@ func (w *Workers) Generation(slot uint32) (generation uint32, agreed bool) {
 	return first, true
 }
 
-// HeldSince returns the time since which a worker holds a frame for control, in ns of
-// CLOCK_MONOTONIC. ref is the argument of the frame's upcall.
+// HeldSince returns the time since which a worker holds a frame that the control process must decide
+// about, in ns of CLOCK_MONOTONIC. ref is the frame's reference in the upcall.
 func (w *Workers) HeldSince(worker int, ref uint32) uint64 {
 	held := w.shared[worker].Held
 	return atomic.LoadUint64(&held[datapath.SlotOf(ref)%uint32(len(held))].SinceNS)
 }
 
-// HeldFrame appends the first bytes of a frame that a worker holds for control to buf, up to
-// buf's capacity. length is the length of the whole frame. If the frame has expired meanwhile,
-// nothing is appended. ref is the argument of the frame's upcall.
+// HeldFrame appends the first bytes of a frame to buf, up to buf's capacity. A worker holds the frame
+// until the control process decides about it. length is the length of the whole frame. If the frame has
+// expired meanwhile, nothing is appended. ref is the frame's reference in the upcall.
 func (w *Workers) HeldFrame(worker int, ref uint32, buf []byte) (frame []byte, length int) {
 	sh := w.shared[worker]
 	slot := datapath.SlotOf(ref) % uint32(len(sh.Held))
@@ -60,8 +60,8 @@ func (w *Workers) HeldFrame(worker int, ref uint32, buf []byte) (frame []byte, l
 	return frame, length
 }
 
-// HeldBytes returns the length in bytes of a frame that a worker holds for control. ref is the
-// argument of the frame's upcall.
+// HeldBytes returns the length in bytes of a frame that a worker holds until the control process decides
+// about it. ref is the frame's reference in the upcall.
 func (w *Workers) HeldBytes(worker int, ref uint32) uint64 {
 	held := w.shared[worker].Held
 	return uint64(atomic.LoadUint32(&held[datapath.SlotOf(ref)%uint32(len(held))].Len))

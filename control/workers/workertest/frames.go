@@ -9,7 +9,8 @@ import (
 	"weft/packet"
 )
 
-// UDPKey returns the key of a datagram from port 1000 between the hosts src and dst.
+// UDPKey returns the flow key of a UDP datagram that arrives from port number port. It goes from host src
+// and UDP port 1000 to host dst and UDP port tpDst.
 func UDPKey(port, src, dst uint32, tpDst uint16) flowtable.Key {
 	var k flowtable.Key
 	k.SetInPort(uint32(port))

@@ -43,13 +43,13 @@ type Worker struct {
 	Consumed int               // number of held frames that control has taken for itself
 }
 
-// Injected is a frame that control has made.
+// Injected is a frame that the control process has made and has told the worker to send.
 type Injected struct {
 	Output uint32 // port of the first action
 	Frame  []byte
 }
 
-// Capture is a capture or live trace that control has set in the worker.
+// Capture is a capture or live trace that the control process has started in the worker.
 type Capture struct {
 	Kind datapath.CaptureKind
 	Snap uint32
@@ -194,7 +194,8 @@ func (w *Worker) Frame(key flowtable.Key, bytes uint64) {
 	})
 }
 
-// Whole is Frame with the bytes of the frame, which control can read while the worker holds it.
+// Whole handles a frame like Frame. It also stores the frame's bytes, so that the control process can read
+// them while the worker holds the frame.
 func (w *Worker) Whole(key flowtable.Key, frame []byte) {
 	w.On(func() {
 		slot := (w.Held + 1) % uint32(len(w.Shared.Held))
@@ -210,8 +211,8 @@ func (w *Worker) Waiting() (n int) {
 	return n
 }
 
-// Show writes a capture record with one output port to the capture ring. head has the
-// capture, the kind, the cache, the verdict and the drop reason of the record.
+// Show writes a record of a captured frame with one output port to the capture ring. head has the first
+// bytes of the record: the capture, the kind, the cache, the verdict and the drop reason.
 func (w *Worker) Show(head [5]byte, port, output uint32, data []byte) {
 	w.On(func() {
 		msg := make([]byte, 104+len(data))
