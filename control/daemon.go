@@ -143,7 +143,7 @@ func Run(ctx context.Context, config Config, ready func()) error {
 	if n, err := access.RaiseDescriptors(); err != nil {
 		d.log.Warn("cannot raise the limit of descriptors", "limit", n, "error", err)
 	}
-	// Only workers may run on the workers' cores. Control confines itself to the other cores, and the
+	// Only workers may run on the workers' cores. This process confines itself to the other cores, and the
 	// engine inherits this.
 	if allowed, err := cpu.Allowed(); err == nil && len(allowed) == len(d.config.Cores) {
 		d.log.Warn("the workers use all cores, none is left for this process", "cores", d.config.Cores)
@@ -305,7 +305,7 @@ func (d *Daemon) giveUp(running context.Context, stop context.CancelCauseFunc, e
 }
 
 // saveMACs saves the learned addresses. It does nothing if the start was not completed, because the
-// saved addresses may not be restored then.
+// addresses of the last save may not have been restored yet.
 func (d *Daemon) saveMACs() {
 	select {
 	case <-d.ready:
@@ -329,7 +329,7 @@ func (d *Daemon) end() {
 func (d *Daemon) handOver() { d.finish(func(*change.Tx) {}) }
 
 // finish ends the goroutines of this process and saves the learned addresses. It calls handOver in a last
-// transaction, and closes the saved state.
+// transaction, and closes the state directory.
 func (d *Daemon) finish(handOver func(tx *change.Tx)) {
 	d.servers.Close()
 	d.bridges.Close()

@@ -52,7 +52,7 @@ func (d *Daemon) interfaces() (list []flowexport.Interface) {
 	return list
 }
 
-// deviceOf returns the name of a port's network device in the namespace of control, or "".
+// deviceOf returns the name of a port's network device in the network namespace of this process, or "".
 func deviceOf(p *api.Port) string {
 	switch p.Type {
 	case "tap", "local", "device":

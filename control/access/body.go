@@ -17,7 +17,7 @@ const (
 	// LargeBody is the limit for requests that carry a file of OpenFlow flows. It has room for a million
 	// flows of up to 256 bytes each.
 	LargeBody = 256 << 20
-	// SmallBody is for all other requests.
+	// SmallBody is the limit for all other requests.
 	SmallBody = 1 << 20
 	// maxBodies limits the memory of all request bodies together, in bytes. A request that would
 	// exceed it is refused.
@@ -133,8 +133,8 @@ func (b *body) take() bool {
 	return true
 }
 
-// extend sets the read deadline: the begin plus patience, plus one second for each minRate bytes read so
-// far. SetReadDeadline fails only in tests without a connection.
+// extend sets the read deadline. It is patience after the begin of the request, plus one second for each
+// minRate bytes read so far. SetReadDeadline fails only in tests without a connection.
 func (b *body) extend() { _ = b.control.SetReadDeadline(due(b.began, b.read)) }
 
 // Read implements io.Reader. It returns a *LimitError if the body exceeds a limit of size or memory.
@@ -168,9 +168,9 @@ func (b *body) setWaits(waits bool) {
 	b.waits = waits
 }
 
-// AbandonBody makes the read deadline of a request body expire, so that a handler that waits for the
-// client stops reading. Before that, net/http would send no response. AbandonBody returns false if no
-// handler was waiting.
+// AbandonBody makes the read deadline of a request body expire, so that a handler that waits for the body
+// stops reading. While a handler reads, net/http sends no response. AbandonBody returns false if the
+// handler was not waiting.
 func AbandonBody(r *http.Request) bool {
 	b, ok := r.Body.(*body)
 	if !ok {

@@ -18,7 +18,7 @@ const wantDescriptors = 1 << 20
 
 // RaiseDescriptors raises RLIMIT_NOFILE, the limit of open file descriptors, to wantDescriptors. The limit
 // applies to this process and to the engine processes that it starts. If the kernel refuses a value,
-// because fs.nr_open is lower, it tries half of the value. It returns the new limit.
+// because fs.nr_open is lower, RaiseDescriptors tries half of the value. It returns the new limit.
 func RaiseDescriptors() (uint64, error) {
 	var was unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {

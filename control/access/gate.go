@@ -12,8 +12,8 @@ import (
 )
 
 // Limits of the connections of one listener. At a limit, a new connection replaces an idle one, which is
-// closed. If the client of the new connection has used up its quota, this is the client's own oldest idle
-// connection. Otherwise it is the oldest idle one of the client with the most connections. If there is no
+// closed. If the client of the new connection has used up its quota, it loses its own oldest idle
+// connection. Otherwise the client with the most connections loses its oldest idle one. If there is no
 // such connection, the new one is refused.
 const (
 	// maxConnections is the limit of the API's unix socket.
@@ -172,7 +172,7 @@ func (g *Gate) LimitRows(emit func(limits.Row)) {
 	}
 }
 
-// Listener accepts the connections that a Gate admits.
+// Listener accepts connections within the limits of a Gate.
 type Listener struct {
 	net.Listener
 	Gate     *Gate
@@ -203,8 +203,8 @@ const (
 	maxAcceptPause = time.Second
 )
 
-// Accept returns the next connection that the gate admits, which may have a Refusal. After a temporary
-// error, such as a lack of descriptors, it tries again.
+// Accept returns the next connection. If a limit forbids the connection, its field Refusal is set. After a
+// temporary error, such as a lack of descriptors, Accept tries again.
 func (l *Listener) Accept() (net.Conn, error) {
 	pause := acceptPause
 	for {

@@ -217,8 +217,8 @@ func (w *pacedWriter) Write(p []byte) (n int, err error) {
 	return n, err
 }
 
-// extend sets the write deadline: the begin plus patience, plus one second for each minRate bytes written
-// so far. SetWriteDeadline fails only in tests without a connection.
+// extend sets the write deadline. It is patience after the begin of the response, plus one second for each
+// minRate bytes written so far. SetWriteDeadline fails only in tests without a connection.
 func (w *pacedWriter) extend() { _ = w.control.SetWriteDeadline(due(w.began, w.written)) }
 
 func due(began time.Time, n int64) time.Time {

@@ -27,8 +27,8 @@ const (
 	// longTimeout is the time limit of a request for up to a million flows or connections. It
 	// also applies to requests that wait for such a request.
 	longTimeout = 5 * time.Minute
-	// maxAbandoned limits the abandoned requests that still run in the background. At the limit all
-	// new requests are refused.
+	// maxAbandoned limits the abandoned requests, which still run in the background although their clients
+	// have got an error. At the limit all new requests are refused.
 	maxAbandoned = 256
 	// checkInterval is the interval at which a waiting request checks again whether its delay has a known
 	// reason.

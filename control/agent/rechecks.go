@@ -19,8 +19,8 @@ import (
 // recheckWindow of them are unanswered at the same time.
 
 const (
-	// recheckWindow is the largest number of rechecks that may wait for the hub's answer at
-	// the same time. The agent sends further ones as answers arrive.
+	// recheckWindow is the largest number of rechecks (repeated questions about recorded locations) that
+	// may wait for the hub's answer at the same time. The agent sends further ones as answers arrive.
 	recheckWindow = 256
 	// recheckPause is the pause before the agent asks weft-central again for the host of an
 	// address, if the first answer decided nothing: weft-central refused it, could not read
@@ -61,7 +61,8 @@ func (a *Agent) recheckNet(id string) {
 	a.sendRechecks()
 }
 
-// sendRechecks sends the rechecks that are due, until recheckWindow of them wait for an answer.
+// sendRechecks sends the rechecks (repeated questions about recorded locations) that are due, until
+// recheckWindow of them wait for an answer.
 func (a *Agent) sendRechecks() {
 	rs := &a.rechecks
 	for len(rs.due) > 0 && len(rs.unanswered) < recheckWindow {

@@ -60,7 +60,7 @@ func (w *silence) promise(beat time.Duration) {
 }
 
 // look is called when the timer expires. It ends the session if no message has come for the time limit, or
-// else starts the timer again. Messages do not reset the timer, which saves work.
+// else starts the timer again. A message does not reset the timer.
 func (w *silence) look() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

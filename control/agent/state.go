@@ -252,7 +252,7 @@ func (s *state) setPort(p *wire.LocalPort, local LocalPort, b *batch) {
 	s.attach(l, b)
 }
 
-// attach adds the declaration of a local port to the batch. If the port is bound to
+// attach adds the declaration of a local port to the batch. If weft-central regards the port as being on
 // this host, it also adds the port's addresses.
 func (s *state) attach(l *localPort, b *batch) {
 	port := l.declared.GetPort()

@@ -9,7 +9,7 @@ package agent
 
 import "net/netip"
 
-// Switch is the switch that an agent programs. Control implements it.
+// Switch is the switch that an agent programs. The control process implements it.
 type Switch interface {
 	// Apply applies the changes in order. When it returns, no frame uses the old state.
 	// The error names the changes that were not applied, in one line.
@@ -69,7 +69,7 @@ type Port struct {
 	Unchecked bool
 	Guest     string    // name that the guest is told; "": none
 	Services  *Services // of the network; nil: none
-	// Groups are the groups of the port; none: its frames are not filtered.
+	// Groups are the groups whose rules filter the port's frames. Without groups, they are not filtered.
 	Groups []Group
 }
 

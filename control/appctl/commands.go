@@ -83,7 +83,8 @@ func (c *commands) bridgeList() (names []string) {
 	return names
 }
 
-// exit ends this process after the command's answer. The engine goes on, except with --cleanup.
+// exit ends this process after the command's answer. The engine process continues to forward, except with
+// --cleanup.
 func (c *commands) exit(words []string) (string, error) {
 	switch {
 	case len(words) == 0:

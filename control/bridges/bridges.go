@@ -74,7 +74,7 @@ type Bridges struct {
 	changing sync.Mutex
 	running  context.Context // when it ends, the bridges stop serving connections
 	bundles  *ofconn.BundlePool
-	// certificates has the files of SetCertificates, or nil.
+	// certificates names the certificate files that SetCertificates has set. It is nil before that.
 	certificates atomic.Pointer[ofconn.Certificates]
 
 	mu   sync.RWMutex // while mu is held, only the lock of Services is taken

@@ -91,8 +91,8 @@ func (c *Central) Restore(stored []store.Port) {
 	}
 }
 
-// Run follows weft-central until ctx ends. When it returns, declared ports stay bound
-// to the host.
+// Run follows weft-central until ctx ends. When it returns, weft-central still regards the declared ports
+// as being on this host.
 func (c *Central) Run(ctx context.Context) {
 	c.ports.load()
 	renewed := make(chan struct{})

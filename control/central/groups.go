@@ -10,8 +10,8 @@ import (
 	"weft/openflow/xlate"
 )
 
-// maxGroupSets limits the sets of groups that Switch.groupSets remembers. At the limit it forgets
-// all of them. Later addresses of the same groups then count as changed once.
+// maxGroupSets limits the sets of groups that Switch.groupSets remembers. At the limit it forgets all of
+// them. An unchanged address with the same groups then looks changed once.
 const maxGroupSets = 1 << 16
 
 // groupSet returns the set of the groups with these ids. Addresses with the same groups share it, so

@@ -74,8 +74,8 @@ type Rule struct {
 	_                        [20]byte
 }
 
-// Slot has the statistics of one megaflow that its rules have got, summed over the workers. It also has
-// the indexes of these rules in Region.Rules.
+// Slot has the counts of one megaflow that have already been added to its rules, summed over the workers.
+// It also has the indexes of these rules in Region.Rules.
 type Slot struct {
 	Packets, Bytes uint64
 	RuleCount      uint32 // number of rules of the megaflow; if larger than SlotRules, only some are stored
@@ -219,9 +219,9 @@ func (c *Region) replay() {
 	j.State.Store(0)
 }
 
-// Credit adds packets and bytes to each of the rules. It also adds them to the statistics of the megaflow
-// slot that the rules have got, unless slot is flowtable.NoSlot. A rule that is listed twice gets them
-// twice. usedNS is the time of the last packet.
+// Credit adds packets and bytes to the counts of each rule in the list. Unless slot is flowtable.NoSlot,
+// it also adds them to the counts in the megaflow slot. A rule that is listed twice gets them twice.
+// usedNS is the time of the last packet.
 func (c *Region) Credit(slot uint32, rules []uint32, packets, bytes, usedNS uint64) {
 	j := c.journal
 	j.Slot = uint64(flowtable.NoSlot)

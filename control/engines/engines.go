@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package engines runs the engine process. It starts an engine or takes over a running
-// one, keeps a spare engine (a started process that waits), and replaces an engine that
-// dies or hangs. A new engine gets all of control's state.
+// Package engines runs the engine process. It starts an engine or takes over a running one. It keeps a
+// spare engine (a started process that waits), and replaces an engine that dies or hangs. A new engine
+// gets all of its state from the control process.
 //
-// Present.mu guards the client of the present engine; no other lock is taken under
-// Present.mu. The configuration lock guards everything else, and is held during a
-// replacement. Package engines calls the ports and the pipeline. The ports only know a
-// Present, from which they get the client.
+// Present.mu guards the client of the present engine; no other lock is taken under Present.mu. The
+// configuration lock guards everything else, and is held during a replacement. Package engines calls the
+// ports and the pipeline. The ports only know a Present, from which they get the client.
 package engines
 
 import (
@@ -127,8 +126,8 @@ func New(s Setup) *Engines {
 		pipeline: s.Pipeline, ports: s.Ports, present: s.Present, macs: s.MACs, templates: s.Templates, delayed: s.Delayed, log: s.Log}
 }
 
-// Present is the present engine. Its zero value is no engine. Engines sets it, and the ports get the
-// client of the engine from it.
+// Present has the client of the engine that runs now. Its zero value means that no engine runs. Engines
+// sets it, and the ports get the client from it.
 type Present struct {
 	mu     sync.Mutex
 	client Client // nil: none

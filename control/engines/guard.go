@@ -62,8 +62,8 @@ func (es *Engines) guardEngine(w *workers.Workers, client Client) *guard {
 	return g
 }
 
-// answered calls request, which sends a request to an engine that no guard watches yet. If the engine
-// hangs before it has answered, answered kills it, and request returns ErrGone.
+// answered calls request, which sends a request to an engine that the watchdog does not watch yet. If the
+// engine hangs before it has answered, answered kills it, and request returns ErrGone.
 func (es *Engines) answered(client Client, request func() error) error {
 	over, end := make(chan struct{}), make(chan struct{})
 	var watching sync.WaitGroup

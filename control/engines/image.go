@@ -8,8 +8,8 @@ import "os"
 // removed.
 const ownImage = "/proc/self/exe"
 
-// image is the program file of engines. An engine must be of the same build as control,
-// because they share memory. An upgrade replaces the file while control still runs.
+// image is the program file of engines. An engine must be of the same build as the control process,
+// because they share memory. An upgrade replaces the file while the control process still runs.
 type image struct {
 	file string
 	info os.FileInfo // state of the file when control started; nil: unknown
@@ -20,8 +20,8 @@ func newImage(file string) image {
 	return image{file, was}
 }
 
-// path returns the path of the program to execute: the file, or ownImage if an upgrade has replaced
-// the file since control started.
+// path returns the path of the program to execute: the file, or ownImage if an upgrade has replaced the
+// file since this process started.
 func (m image) path() string {
 	now, err := os.Stat(m.file)
 	if m.info == nil || err == nil && os.SameFile(m.info, now) {

@@ -16,9 +16,8 @@ import (
 	"weft/internal/cpu"
 )
 
-// This file replaces the running engine at the start of control, after an upgrade or a
-// change of settings. The order of the steps keeps the old engine until the next one is
-// known to start:
+// This file replaces the running engine when the control process starts, after an upgrade or a change of
+// settings. The order of the steps keeps the old engine until the next one is known to start:
 //
 //  1. A rehearsal starts workers on memory of their own.
 //  2. A spare engine starts, and waits for the old engine's end.

@@ -146,7 +146,8 @@ func (p *Interface) counters() []byte {
 	return b
 }
 
-// add adds a sample to the next datagram. If it does not fit, add sends the datagram before.
+// add adds a sample to the next datagram. If the datagram has no room for it, add first sends the
+// datagram.
 func (e *sflow) add(format uint32, body []byte, agent netip.Addr, now time.Time, send func([]byte)) {
 	if len(e.datagram)+8+len(body) > maxMessage-64 {
 		e.flush(agent, now, send)

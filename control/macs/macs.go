@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package macs lists and flushes MAC addresses for the API, and saves the learned
-// addresses on the disk. Without the saved addresses, a restart would flood frames to
-// silent machines to every port.
+// Package macs lists and flushes MAC addresses for the API, and saves the learned addresses on the disk.
+// Without the saved addresses, a restart would flood frames to silent machines to every port.
 //
-// openflow/fdb has the addresses and their lock. This package has no lock of its
-// own. Flush takes the configuration lock (control's mutex for one change at a time). Save
-// and Load may wait for the disk; Run calls Save without any lock.
+// openflow/fdb has the addresses and their lock. This package has no lock of its own. Flush takes the
+// configuration lock, which allows one change of the switch at a time. Save and Load may wait for the
+// disk; Run calls Save without any lock.
 package macs
 
 import (

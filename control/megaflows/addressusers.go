@@ -9,8 +9,8 @@ import (
 	"weft/openflow/fdb"
 )
 
-// addressUsers maps an address to the megaflows that depend on it. Control translates these
-// megaflows again when the address changes. Index.mu guards the map.
+// addressUsers maps an address to the megaflows that depend on it. When the address changes, the control
+// process translates these megaflows again. Index.mu guards the map.
 type addressUsers map[fdb.Ref]*addressUse
 
 // addressUse is an element of a linked list: one megaflow that depends on an address.

@@ -25,9 +25,9 @@ const (
 	// of megaflows. Those of its megaflows that got only one frame then have a shorter idle timeout,
 	// because a sender with forged addresses causes many of them.
 	crowdPart = 64
-	// onceIdlePart divides the idle timeout of such megaflows with a single frame. The result is at most 5
-	// s. It must not be much shorter: if several ports have 500,000 connections each, some seconds pass
-	// until each connection has its second frame.
+	// onceIdlePart divides the idle timeout of megaflows with a single frame, if their port has very many
+	// megaflows. With 2, their timeout is at most 5 s. It must not be much shorter: if several ports have
+	// 500,000 connections each, some seconds pass until each connection has its second frame.
 	onceIdlePart = 2
 )
 

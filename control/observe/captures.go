@@ -125,8 +125,8 @@ func (c *Captures) End(s *Session) {
 	}
 }
 
-// Disarm removes all captures from the workers. Control calls it when it takes over a running engine,
-// because the earlier control process may have left captures.
+// Disarm removes all captures from the workers. It is called when the control process takes over a running
+// engine, because the earlier control process may have left captures.
 func Disarm(w Workers) {
 	for i := range uint32(datapath.MaxCaptures) {
 		w.Broadcast(datapath.AppendCapture(nil, i, &datapath.Capture{}))
@@ -250,8 +250,8 @@ func (c *Captures) Run(ctx context.Context, capture datapath.Capture, ready, idl
 	return idle()
 }
 
-// Counts returns the number of sessions, and the number of frames that all sessions have lost since
-// control started.
+// Counts returns the number of sessions, and the number of frames that all sessions have lost since the
+// control process started.
 func (c *Captures) Counts() (active int, lost uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

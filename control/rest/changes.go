@@ -14,9 +14,9 @@ func (h *Handlers) changeRoutes(route router) {
 	route("POST /v1/changes", withBody(func(_ *http.Request, list *api.Changes) (any, error) { return struct{}{}, h.ChangeAll(list.Changes) }))
 }
 
-// ChangeAll makes the changes of the list in their order, in one transaction. It stops at the first
-// refused change. The changes before it are undone. They stay in force only if one of them has changed a
-// table or a setting of connection tracking, because that cannot be undone.
+// ChangeAll makes the changes of the list in their order, in one transaction. If one is refused, the later
+// ones are not made, and the earlier ones are undone. But changes of a table, or of a setting of
+// connection tracking, cannot be undone. If there was one, all earlier changes stay in force.
 func (h *Handlers) ChangeAll(list []api.Change) error {
 	var refused, failed error
 	err := h.Bridges.Change(func(tx *change.Tx) error {

@@ -131,8 +131,9 @@ func (s *Statistics) ResetPort(number uint32) {
 	counters.AddPort(base, &live, -1)
 }
 
-// LimitRows emits the rows of `weft show limits` about the frames that workers hold: one for each port,
-// and one in total. The numbers are approximate, because workers continue meanwhile.
+// LimitRows emits the rows of `weft show limits` about held frames and incomplete datagrams, for each port
+// and in total, and about refused samples. The numbers are approximate, because workers continue
+// meanwhile.
 func (s *Statistics) LimitRows(emit func(limits.Row)) {
 	ports := s.pipeline.View().Ports()
 	w, release := s.hold()

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tracking lists, ends and configures the tracked connections. The connection
-// table is shared memory: control reads the table and writes its settings; worker 0
-// ends connections.
+// Package tracking lists, ends and configures the tracked connections. The connection table is shared
+// memory: the control process reads the table and writes its settings; worker 0 ends connections.
 package tracking
 
 import (

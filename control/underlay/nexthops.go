@@ -28,8 +28,8 @@ type nextHop struct {
 	weight  int
 }
 
-// nextHops returns the next hops of the route to the remote whose device is up. It returns none
-// if the route has only one.
+// nextHops returns the next hops of the route to the remote, except those whose device is down. If the
+// route has only one next hop, it returns none.
 func (k *Kernel) nextHops(remote netip.Addr) []nextHop {
 	routes, err := k.handle.RouteGetWithOptions(remote.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
 	if err != nil || len(routes) == 0 || len(routes[0].MultiPath) < 2 {

@@ -27,8 +27,8 @@ const (
 	reprobe = time.Second
 	// templateIdle is the time after which an unused template is freed.
 	templateIdle = 60 * time.Second
-	// refreshChunk is the number of templates that are refreshed before Templates.mu is
-	// released. Misses wait for this lock.
+	// refreshChunk is the number of templates that are refreshed before Templates.mu is released. The
+	// translation of a frame without a megaflow may wait for this lock.
 	refreshChunk = 64
 	// MaxTemplates limits the tunnel templates. Frames of further tunnels are
 	// dropped.

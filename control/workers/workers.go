@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package workers gives control access to the workers of one engine: their command
-// rings and shared memory. Workers.mu is the last lock that control takes.
+// Package workers gives the control process access to the workers of one engine: their command rings and
+// shared memory. Workers.mu is the last lock that the control process takes.
 package workers
 
 import (
@@ -165,7 +165,7 @@ func (w *Workers) Shared() []*datapath.Shared { return w.shared }
 // Connections returns the engine's table of tracked connections.
 func (w *Workers) Connections() *conntrack.Memory { return &w.mem.Connections }
 
-// Memory returns the memory that control shares with the engine.
+// Memory returns the memory that the control process shares with the engine.
 func (w *Workers) Memory() *engine.Memory { return w.mem }
 
 // Gone reports whether the engine has died.

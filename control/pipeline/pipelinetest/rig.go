@@ -258,7 +258,7 @@ func (f *Rig) SetView(tx *change.Tx) {
 // Worker returns the present engine's worker.
 func (f *Rig) Worker() *workertest.Worker { return f.fake }
 
-// Settle waits until the pipeline has handled all frames that waited for control.
+// Settle waits until the pipeline has handled all frames that the worker held for the control process.
 func (f *Rig) Settle() {
 	f.T.Helper()
 	waitfor.True(f.T, "no frame waits", func() bool { return f.Worker().Waiting() == 0 })
@@ -332,7 +332,7 @@ func (f *Rig) Counts() map[string]string {
 	return counts
 }
 
-// Want fails the test if the flow with this match does not count packets/bytes as in count.
+// Want fails the test unless the flow with this match has the counts in count, as packets/bytes.
 func (f *Rig) Want(match, count string) {
 	f.T.Helper()
 	if got := f.Counts()[match]; got != count {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package workertest has a simulated worker for tests of control. It has a real cache
-// and real rings, but flow keys instead of ports and frames.
+// Package workertest has a simulated worker for tests of the control process. It has a real cache and real
+// rings, but flow keys instead of ports and frames.
 package workertest
 
 import (
@@ -205,7 +205,8 @@ func (w *Worker) Whole(key flowtable.Key, frame []byte) {
 	w.Frame(key, uint64(len(frame)))
 }
 
-// Waiting returns the number of frames that the worker holds until control answers their upcalls.
+// Waiting returns the number of frames that the worker holds until the control process answers their
+// upcalls.
 func (w *Worker) Waiting() (n int) {
 	w.On(func() { n = len(w.Frames) })
 	return n
