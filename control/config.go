@@ -47,8 +47,8 @@ type Config struct {
 	// CentralCerts is the directory with the host's certificate for connections to weft-central.
 	CentralCerts string
 	OpenFlow     bridges.OpenFlow
-	// OVSDB is the address of the ovsdb-server that configures bridges, ports and controllers, see
-	// ovsdb.CheckTarget; "": none.
+	// OVSDB is the address of the ovsdb-server that configures bridges, ports and controllers: unix:PATH,
+	// tcp:HOST:PORT or ssl:HOST:PORT; "": none.
 	OVSDB string
 	// Megaflows limits the megaflows, and is a power of two. Connections limits the tracked connections.
 	// 0 stands for flowtable.DefaultMegaflows or conntrack.DefaultConnections.

@@ -78,7 +78,7 @@ func (d *Daemon) serve() {
 	d.servers.Serve(rest.EndOnPanic(d.rest.OnceStarted(d.handler())), rest.EndOnPanic(d.rest.Metrics()))
 }
 
-// handler returns the handler of the API's requests, which checks their roles.
+// handler returns the handler of the API's requests. It checks the roles of the clients.
 func (d *Daemon) handler() *access.Mux {
 	mux := d.servers.NewMux(rest.Routes)
 	d.rest.API(mux)

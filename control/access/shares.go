@@ -18,8 +18,8 @@ type share struct {
 	users int
 }
 
-// semaphore returns the semaphore of a peer, and counts its users. The caller calls leave when it no
-// longer uses the semaphore.
+// semaphore returns the semaphore of a peer, and makes it if there is none. The caller calls leave when it
+// no longer uses the semaphore.
 func (s *shares) semaphore(peer string) chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()

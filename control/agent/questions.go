@@ -154,7 +154,8 @@ func (a *Agent) keepUnsettled(now time.Time) {
 	}
 }
 
-// askUnsettled repeats the questions about a network that keepUnsettled has stored.
+// askUnsettled repeats those questions of earlier sessions, stored by keepUnsettled, that are about the
+// network net.
 func (a *Agent) askUnsettled(net string) {
 	n := a.state.nets[net]
 	for q := range a.unsettled {

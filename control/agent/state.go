@@ -34,7 +34,7 @@ type localPort struct {
 	declared *wire.LocalPort
 	name     string // name of the switch's port for the declaration; "": no such port now
 	added    uint64 // LocalPort.Added of the switch's port
-	// confirmed is true if the hub has sent the port in this session.
+	// confirmed is true if the hub has sent the port's declaration in this session.
 	confirmed bool
 }
 
@@ -267,8 +267,8 @@ func (s *state) attach(l *localPort, b *batch) {
 	}
 }
 
-// removePort forgets the declaration of a port of this host. If the switch's port has a
-// newer declaration of the same name, the newer one stays.
+// removePort forgets the declaration of a port of this host. If another declaration is for the same port
+// of the switch, that one stays in force.
 func (s *state) removePort(id string, b *batch) {
 	l := s.ports[id]
 	delete(s.ports, id)
@@ -313,7 +313,7 @@ func (s *state) removeUnconfirmed(b *batch) {
 	}
 }
 
-// updatePorts adds the local ports' declarations in network n to the batch.
+// updatePorts adds the declarations of the local ports in network n to the batch.
 func (s *state) updatePorts(n *network, b *batch) {
 	for _, l := range s.ports {
 		if l.declared.GetPort().GetNet() == n.id {

@@ -25,8 +25,8 @@ type LocalPort struct {
 	Name string
 	ID   string // option id= of the port; "": none
 	Up   bool
-	// Added is a number that changes when a port is deleted and added again. The port's
-	// declaration is then lost.
+	// Added is a number that changes when a port is deleted and added again. The agent must then send the
+	// port's declaration again.
 	Added uint64
 }
 
@@ -65,7 +65,7 @@ type Port struct {
 	VNI  uint32
 	MAC  uint64 // 48 bits
 	IPs  []netip.Addr
-	// Unchecked allows any sender address.
+	// Unchecked lets the guest send frames from any address.
 	Unchecked bool
 	Guest     string    // name that the guest is told; "": none
 	Services  *Services // of the network; nil: none
@@ -87,16 +87,16 @@ type Address struct {
 	Groups     []string // ids of the groups of the address's port
 }
 
-// RemovedAddress removes a MAC address, unless the switch knows it with a larger
-// generation.
+// RemovedAddress removes a MAC address, unless the switch has a newer declaration of the address, with a
+// larger generation.
 type RemovedAddress struct {
 	VNI        uint32
 	MAC        uint64
 	Generation int64 // of the place that is removed
 }
 
-// UnknownAddress is the answer to Events.Ask that nobody has the address. The switch treats the
-// waiting frames as frames to an unknown address.
+// UnknownAddress is the answer to Events.Ask that nobody has the address. The switch then floods the
+// waiting frames as Net.Flood says.
 type UnknownAddress struct {
 	VNI uint32
 	MAC uint64 // if IP is invalid

@@ -212,7 +212,7 @@ func (b *Bond) spread() {
 // Active returns the number of the active member's port; 0: no member is enabled.
 func (b *Bond) Active() uint32 { return b.active }
 
-// Table returns the member's port for each hash value; 0: none.
+// Table returns the port number of the member for each hash value; 0: none.
 func (b *Bond) Table() [Buckets]uint32 { return b.buckets }
 
 // Show returns the state of all members, sorted by number.
@@ -245,8 +245,8 @@ func (b *Bond) SetActive(number uint32) bool {
 // Balances reports whether the bond spreads frames over its members by hash.
 func (b *Bond) Balances() bool { return b.config.Mode != ActiveBackup }
 
-// Migrate assigns a hash value to an enabled member until members are enabled or disabled. It
-// returns false, and does nothing, if the member is not enabled.
+// Migrate assigns a hash value to an enabled member. This lasts until a member is enabled or disabled.
+// Migrate returns false, and does nothing, if the member is not enabled.
 func (b *Bond) Migrate(hash uint8, number uint32) bool {
 	if !b.enabled(number) {
 		return false

@@ -263,7 +263,8 @@ func (bs *Bridges) List() []api.Bridge {
 	return list
 }
 
-// Controllers returns the states of the named bridge's connections to controllers, by target.
+// Controllers returns the states of the named bridge's connections to controllers. The keys are the
+// controllers' targets, such as tcp:HOST:PORT.
 func (bs *Bridges) Controllers(name string) map[string]ofconn.ControllerState {
 	if b := bs.Named(name); b != nil {
 		return b.wire.Controllers()

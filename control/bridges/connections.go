@@ -112,8 +112,8 @@ func (bs *Bridges) loadCertificates() (*tls.Config, error) {
 	return bs.setup.OpenFlow.LoadCertificates()
 }
 
-// loadTLS loads the certificate from a directory if one of the targets uses TLS. Otherwise it returns
-// nil.
+// loadTLS loads the certificate from a directory if one of the targets (listeners or controllers) uses
+// TLS. Otherwise it returns nil.
 func loadTLS(targets []string, dir string) (*tls.Config, error) {
 	for _, text := range targets {
 		if !strings.HasPrefix(text, "pssl:") && !strings.HasPrefix(text, "ssl:") {

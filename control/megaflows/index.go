@@ -108,8 +108,8 @@ func (m *Megaflow) SetActions(actions []flowtable.Action) {
 	m.Actions = append(m.actionRoom[:0], actions...)
 }
 
-// SetCounted copies from translation t everything that counts the frames of m: rules, tables,
-// groups and patch ports. The function row returns the row of a rule in the counter region.
+// SetCounted copies from translation t everything that counts the frames of m: rules, tables, groups and
+// patch ports. The function row returns the index of a rule's counters in the counter region.
 func (m *Megaflow) SetCounted(t *xlate.Translation, row func(*ofproto.Rule) uint32) {
 	m.Rules, m.RuleRows, m.Counted = append(m.ruleRoom[:0], t.Rules...), m.rowRoom[:0], nil
 	for _, r := range t.Rules {

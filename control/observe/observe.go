@@ -25,7 +25,7 @@ type Workers interface {
 	Connections() *conntrack.Memory
 }
 
-// Engine is the source of the present engine's workers.
+// Engine gives access to the workers of the running engine process.
 type Engine interface {
 	// Hold returns the present workers, or nil before the first engine. They are neither replaced nor
 	// unmapped until the caller calls release, which it must do exactly once.

@@ -16,11 +16,11 @@ import (
 	"weft/internal/clock"
 )
 
-// dumpChunk is the number of connections after which Each releases the workers for a
-// moment.
+// dumpChunk is the number of records of the connection table, used or free, that Each reads before it
+// releases the workers for a moment, so that they can be replaced.
 const dumpChunk = 8192
 
-// Engine gives access to the present workers.
+// Engine gives access to the workers of the running engine process.
 type Engine interface {
 	// Hold returns the present workers, or nil before the first engine. They are not
 	// replaced until the caller calls release.
@@ -50,9 +50,9 @@ func (c *Connections) hold() (m *conntrack.Memory, release func(), err error) {
 	return w.Connections(), release, nil
 }
 
-// Each calls visit for each connection that filter selects. It holds the workers
-// meanwhile, so that they are not replaced. After every dumpChunk connections, it
-// releases them and calls pause, which returns false to stop.
+// Each calls visit for each connection that filter selects. It holds the workers meanwhile, so that they
+// are not replaced. After every dumpChunk records of the table, it releases them and calls pause, which
+// returns false to stop.
 func (c *Connections) Each(filter *conntrack.Filter, visit func(*conntrack.Entry), pause func() bool) {
 	for from, more := uint32(0), true; more; from += dumpChunk {
 		m, release, err := c.hold()

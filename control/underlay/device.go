@@ -16,8 +16,8 @@ type DeviceState struct {
 	up, carrier bool
 }
 
-// Device asks the kernel for the state of a device. The answer is newer than Kernel's mirror,
-// which only events update. ok is false if there is no such device.
+// Device asks the kernel for the state of a device. Kernel's own copy of the state may be older, because
+// only events update it. ok is false if there is no such device.
 func (k *Kernel) Device(name string) (s DeviceState, ok bool, err error) {
 	l, err := k.handle.LinkByName(name)
 	if errors.As(err, new(netlink.LinkNotFoundError)) {

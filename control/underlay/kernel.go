@@ -54,7 +54,7 @@ type Kernel struct {
 	stopped sync.WaitGroup
 }
 
-// link is a network device as the mirror knows it.
+// link is the copy of a network device's state in the kernel.
 type link struct {
 	name string
 	mac  [6]byte

@@ -53,8 +53,7 @@ func (t *Templates) Follow(ctx context.Context) {
 	}
 }
 
-// awaitsNeighbour reports whether a template waits until the kernel has resolved its
-// neighbour.
+// awaitsNeighbour reports whether any template waits until the kernel has resolved its neighbour.
 func (t *Templates) awaitsNeighbour() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

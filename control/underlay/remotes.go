@@ -129,7 +129,7 @@ func (t *Templates) logState(w *watch, oldState string) {
 	}
 }
 
-// assess finds out the state of a remote without a template, and probes its neighbour. "probed"
+// assess finds out the state of a remote that has no template, and probes the remote's neighbour. "probed"
 // has the neighbours that this refresh has probed.
 func (t *Templates) assess(w *watch, now time.Time, probed map[neighbourKey]bool) {
 	device := ""

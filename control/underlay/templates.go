@@ -99,8 +99,8 @@ type Templates struct {
 	kernel *Kernel
 	log    *slog.Logger
 
-	// mu guards all fields below. assess, throughUplink, stateOf, free, sessionIndex, syncSessions,
-	// adoptRows, readSessions and superviseState are called with it.
+	// mu guards all fields below. The callers of assess, throughUplink, stateOf, free, sessionIndex,
+	// syncSessions, adoptRows, readSessions and superviseState hold it.
 	mu      sync.Mutex
 	rings   commandRings
 	uplinks map[string]uint32 // device name -> datapath port
@@ -175,8 +175,8 @@ func (t *Templates) template(key Tunnel, udpPort uint16) (uint32, packet.DropRea
 		(key.Local.IsValid() && key.Local.Is4() != key.Remote.Is4()) {
 		return 0, packet.DropNoRoute
 	}
-	// A flow has set the group as tunnel destination, or the port is being removed: the options
-	// have no device.
+	// The port's options name no device for the group: a flow has set the group as the tunnel's
+	// destination, or the port is being removed.
 	if key.Remote.IsMulticast() && t.encaps[key.Port].Dev == "" {
 		return 0, packet.DropNoRoute
 	}

@@ -168,7 +168,7 @@ func (s *Server) leave(c net.Conn) {
 	delete(s.conns, c)
 }
 
-// serve answers the requests of a connection, JSON-RPC one after the other.
+// serve answers the JSON-RPC requests of a connection, one after the other.
 func (s *Server) serve(c net.Conn) {
 	d := json.NewDecoder(io.LimitReader(bufio.NewReader(c), maxRequest))
 	mayChange := s.policy.Identify(c).Role == access.Write

@@ -66,7 +66,7 @@ var Sizes = datapath.Sizes{
 	Held:  256, CommandRing: 1 << 18, UpcallRing: 1 << 18, Templates: underlay.MaxTemplates,
 }
 
-// NoMonitors ignores every call.
+// NoMonitors is a pipeline.Monitors that ignores every call.
 type NoMonitors struct{}
 
 func (NoMonitors) Count() int                                                        { return 0 }
