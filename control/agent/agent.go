@@ -104,8 +104,8 @@ func New(config Config, sw Switch) *Agent {
 		portsChanged: make(chan struct{}, 1), save: make(chan struct{}, 1)}
 }
 
-// Restore programs the switch with the saved state. The caller calls it before Run,
-// after the switch has its ports.
+// Restore programs the switch with the saved state. The caller calls it before Run, when Switch.Ports
+// already returns the stored ports.
 func (a *Agent) Restore() error {
 	kept, err := readState(a.config.File)
 	if err != nil || kept == nil {

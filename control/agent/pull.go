@@ -12,8 +12,8 @@ import (
 // A hub sends the addresses of a normal network without being asked, but under load it may be late. If the
 // switch needs an address that has not come yet, the agent sends a Pull message. The hub then sends
 // everything that it has queued for this host, and after that an answer with the number of the Pull. An
-// address that has not come before the answer belongs to nobody. At most one Pull is unanswered. Further
-// look-ups of addresses wait for the next one.
+// address that has not come before the answer belongs to nobody. The agent waits for one Pull at a time.
+// Further look-ups of addresses wait for the next one.
 
 const (
 	// pullRate limits the Pull messages of a host, in messages a second on average. pullBurst limits how

@@ -120,8 +120,8 @@ func (m *Megaflow) SetCounted(t *xlate.Translation, row func(*ofproto.Rule) uint
 	}
 }
 
-// CountsAs reports whether frames of m count for the same rules, tables and groups as
-// frames of translation t.
+// CountsAs reports whether frames of m count for the same rules, tables, groups and patch ports as frames
+// of translation t.
 func (m *Megaflow) CountsAs(t *xlate.Translation) bool {
 	c := m.Counted
 	if c == nil {
@@ -133,8 +133,8 @@ func (m *Megaflow) CountsAs(t *xlate.Translation) bool {
 // Mask returns the mask of a megaflow in the index.
 func (m *Megaflow) Mask() *flowtable.Key { return &m.record.mask }
 
-// SetEffects copies the other results of translation t to m: the ports and tables that it used, and the
-// changes of tables that frames of m cause.
+// SetEffects copies the other results of translation t to m: whether it used ports, the tables that it
+// used, and the changes of tables that frames of m cause.
 func (m *Megaflow) SetEffects(t *xlate.Translation) {
 	m.UsedPorts, m.Brief, m.MustAsk, m.Teaches = t.UsedPorts, t.Question.Valid() || t.Refused, t.MustAsk, nil
 	m.Tables = sharedTables(&t.Tables)

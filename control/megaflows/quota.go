@@ -66,8 +66,8 @@ func narrow(mask *flowtable.Key) flowtable.Key {
 // quarter stays unused, because free runs of entries may be too short for a list of actions.
 func mostActions(limits flowtable.Sizes) int { return limits.Actions / 4 * 3 }
 
-// Stays returns the idle timeouts of each port's megaflows. They depend on the resource of which the least
-// is free for the port: slots, masks or actions.
+// Stays returns the idle timeouts of each port's megaflows. They depend on the scarcest resource: slots,
+// masks or actions.
 func (f *Index) Stays() map[uint32]Timeouts {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -111,8 +111,8 @@ func (t *Templates) refreshEntry(e *entry, now time.Time) {
 	t.releaseWaiting(e)
 }
 
-// hopTemplate builds the template of entry e from its path e.hop. The route of e has a single
-// next hop.
+// hopTemplate builds the template of entry e from its path e.hop. It is for a route with a single next
+// hop, and for each member of a route with several.
 func (t *Templates) hopTemplate(e *entry, now time.Time) tunnel.Template {
 	uplink, isUplink := t.uplinks[e.hop.device]
 	if !isUplink && e.hop.state != hopNoRoute {
@@ -135,7 +135,8 @@ func (t *Templates) setTemplate(e *entry, next tunnel.Template) {
 }
 
 // pursueNeighbour probes the neighbour of e again if the template needs its MAC address. After
-// neighbourTimeout without an answer, it gives up, so that the waiting frames are dropped.
+// neighbourTimeout without an answer, it marks the neighbour as failed, so that the waiting frames are
+// dropped.
 func (t *Templates) pursueNeighbour(e *entry, now time.Time) {
 	switch e.hop.state {
 	case hopReady, hopNoRoute:

@@ -215,8 +215,8 @@ func noCarrier(device string) string { return "device " + device + " has no carr
 // Summary counts a port's remotes by state.
 type Summary struct {
 	Up, Waiting, Down int
-	// First is the address of the first remote that is not up, and Reason is why it is down or
-	// waiting.
+	// First is the address of the first remote that is down or, if none is, of the first one that is
+	// waiting. Reason says why it is in this state.
 	First  netip.Addr
 	Reason string
 }
