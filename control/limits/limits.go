@@ -64,8 +64,8 @@ type Row struct {
 	Evicted uint64
 }
 
-// Source calls emit with each row of one resource. It takes and releases its own locks
-// and never waits for a worker.
+// Source calls emit with each row of one or several resources. It takes and releases its own locks and
+// never waits for a worker.
 type Source func(emit func(Row))
 
 // Registry has the sources of all limit rows. The zero value is ready to use.

@@ -168,7 +168,8 @@ func routesOf(table int) ([]netlink.Route, error) {
 	return netlink.RouteListFiltered(netlink.FAMILY_ALL, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
 }
 
-// ruledTables returns the numbers of further tables that the host's routing rules name.
+// ruledTables returns the numbers of further tables that the host's routing rules name. It looks only at
+// the rules that Open vSwitch shows: those that select frames only by their source address.
 func ruledTables() (list []int) {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		rules, _ := netlink.RuleList(family) // an error leaves the standard tables
