@@ -40,7 +40,7 @@ func (a *Agent) keep(ctx context.Context) {
 	}
 }
 
-// readState returns the saved state, or nil without a file.
+// readState returns the saved state, or nil if there is no file.
 func readState(file string) (*wire.HostState, error) {
 	if file == "" {
 		return nil, nil

@@ -59,7 +59,7 @@ func guestName(p *wire.Port) string {
 	return ""
 }
 
-// HasIPv6 reports whether a subnet is of IPv6.
+// HasIPv6 reports whether the network has an IPv6 subnet.
 func (s *Services) HasIPv6() bool {
 	return slices.ContainsFunc(s.Subnets, func(p netip.Prefix) bool { return p.Addr().Is6() })
 }

@@ -296,7 +296,7 @@ func (s *state) release(id string, l *localPort, b *batch) {
 	}
 }
 
-// newSession makes all local ports unconfirmed.
+// newSession notes that in the new session the hub has not sent the declaration of any local port yet.
 func (s *state) newSession() {
 	for _, l := range s.ports {
 		l.confirmed = false

@@ -32,7 +32,6 @@ const (
 	ifTypeEthernet = 6
 )
 
-// sflow is an sFlow exporter.
 type sflow struct {
 	config   *Config
 	began    time.Time

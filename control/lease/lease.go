@@ -39,7 +39,7 @@ type Network struct {
 	Advertise    AdvertiseMode
 }
 
-// Route is a route through a router of the network.
+// Route is a static route that guests are told. It leads through a router of the network.
 type Route struct {
 	To  netip.Prefix
 	Via netip.Addr
@@ -91,7 +91,7 @@ func Answer(p *Port, frame []byte) (answer []byte, result Result) {
 	return p.dhcpv4(&request)
 }
 
-// subnet returns the subnet of an address.
+// subnet returns the network's subnet that contains an address.
 func (n *Network) subnet(addr netip.Addr) (netip.Prefix, bool) {
 	for _, s := range n.Subnets {
 		if s.Contains(addr) {

@@ -24,7 +24,7 @@ type Table struct {
 	counts Counts
 }
 
-// Counts are the numbers of requests by Result.
+// Counts has the number of requests with each Result.
 type Counts [results]uint64
 
 // ByResult returns the counts by the results' names.

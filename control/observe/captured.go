@@ -132,7 +132,7 @@ func Summary(f *datapath.Captured, names openflow.Names) string {
 	if flowtable.Extract(&b, frame, &key) != packet.DropNone {
 		return ""
 	}
-	// The input port is shown elsewhere.
+	// The input port is not a part of the summary: api.Captured has a field for it.
 	key[flowtable.WPort] = 0
 	key[flowtable.WIP] &= keyProto | keyVLAN2
 	key[flowtable.WL4] &^= keyIPv6Label

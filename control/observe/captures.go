@@ -119,7 +119,7 @@ func (c *Captures) End(s *Session) {
 	c.workers.Broadcast(datapath.AppendCapture(nil, s.index, &datapath.Capture{}))
 	_ = c.workers.WaitApplied()
 	for i := range c.rings {
-		// limited, because frames of other sessions may refill the ring
+		// The number of chunks is limited, because frames of other sessions may refill the ring.
 		for n := 0; n < mostChunks && c.drain(i); n++ {
 		}
 	}

@@ -34,7 +34,7 @@ func (s *stream) begin() error {
 const streamPatience = 10 * time.Second
 
 func (s *stream) send(v any) error {
-	// error ignored: only connections of some tests have no deadline
+	// error ignored: it occurs only in tests whose connections have no deadlines
 	_ = s.control.SetWriteDeadline(time.Now().Add(streamPatience))
 	return s.enc.Encode(v)
 }

@@ -50,7 +50,7 @@ type BFDState struct {
 	expired                                 bool // the detection time has passed since the last packet
 }
 
-// session is a declared session. Templates.mu guards it.
+// session is the state of a declared BFD session. Templates.mu guards it.
 type session struct {
 	Session
 	index         uint32 // in the workers' table of sessions

@@ -14,7 +14,7 @@ type Field struct {
 	Size int
 }
 
-// Decoder has the templates and sequences of one sender.
+// Decoder has the templates and the sequence numbers of one sender.
 type Decoder struct {
 	Templates map[uint64][]Field // by domain and number
 	sequence  map[uint32]uint32

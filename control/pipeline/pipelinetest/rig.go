@@ -60,7 +60,7 @@ type Rig struct {
 	replacing     sync.WaitGroup
 }
 
-// Sizes are the sizes of new engines.
+// Sizes has the sizes of the tables and rings of the engines that a Rig starts.
 var Sizes = datapath.Sizes{
 	Cache: flowtable.Sizes{Megaflows: 1024, Exact: 1024, Masks: 16, Actions: 8192},
 	Held:  256, CommandRing: 1 << 18, UpcallRing: 1 << 18, Templates: underlay.MaxTemplates,
