@@ -98,9 +98,9 @@ func (r *ring) logRing() {
 	r.log.mark(uintptr(r.used), 4+8*r.num+2)
 }
 
-// logPublished marks as dirty the used elements that publishUpTo has just written. published and first are
-// the values that r.published and r.first had before. Not the whole ring is marked, because it may have 129
-// pages.
+// logPublished marks as dirty the used elements that publishUpTo has just written. "published" and "first"
+// are the values that r.published and r.first had before. Not the whole ring is marked, because it may
+// have 129 pages.
 func (r *ring) logPublished(published, first uint16) {
 	if r.packed {
 		from, to := uint32(first&^packedWrap), uint32(r.first&^packedWrap)
