@@ -108,7 +108,7 @@ func (c *Client) logCapabilities() {
 	c.log.Info("VLAN header stack length probed as " + capabilities["max_vlan_headers"])
 	for _, f := range []struct{ capability, words string }{
 		{"recirc", "recirculation"}, {"masked_set_action", "masked set action"}, {"ufid", "unique flow ids"}, {"ct_clear", "ct_clear action"},
-		{"trunc", "truncate action"}, {"explicit_drop_action", "explicit drop action"}, {"ct_zero_snat", "all-zero SNAT"},
+		{"trunc", "truncate action"}, {"explicit_drop_action", "explicit drop action"}, {"ct_zero_snat", "ct_zero_snat"},
 		{"ct_timeout", "timeout policy in conntrack action"}, {"lb_output_action", "lb_output action"},
 	} {
 		if capabilities[f.capability] == "true" {
