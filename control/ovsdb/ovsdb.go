@@ -25,6 +25,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -137,7 +138,11 @@ func (c *Client) Run(ctx context.Context) {
 		}
 		if why := err.Error(); c.warned["server"] != why {
 			c.warned["server"] = why
-			c.log.Warn("no connection to the database, the switch stays as it is", "database", c.setup.Target, "error", err)
+			level := slog.LevelWarn
+			if errors.Is(err, io.EOF) { // ovsdb-server has ended or restarts, which is no fault; ovs-vswitchd's level, too
+				level = slog.LevelInfo
+			}
+			c.log.Log(ctx, level, "no connection to the database, the switch stays as it is", "database", c.setup.Target, "error", err)
 		}
 		loop.Sleep(ctx, backoff)
 		backoff = min(2*backoff, maxBackoff)
