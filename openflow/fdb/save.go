@@ -71,12 +71,8 @@ func (t *Table) restoreMAC(s *Saved) bool {
 	if t.count >= t.limit || p.count >= t.PortLimit() || t.exact(l.Segment, key) != nil || t.displaced(l.Segment, key) != nil {
 		return false
 	}
-	e := &macEntry{key: key, segment: l.Segment, macPlace: l.place(), tunnel: l.Tunnel, announced: l.Announced, seenNS: s.SeenNS, next: t.entries[key]}
-	t.entries[key] = e
-	t.count++
-	t.tagged += taggedKey(key)
-	t.segments[e.segment]++
-	t.bridgeOf(e.segment).Now++
+	e := &macEntry{key: key, segment: l.Segment, macPlace: l.place(), tunnel: l.Tunnel, announced: l.Announced, seenNS: s.SeenNS}
+	t.insert(e)
 	t.link(e, p)
 	return true
 }

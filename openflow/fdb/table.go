@@ -239,13 +239,9 @@ func (t *Table) Learn(l Learn, nowNS uint64) (changed bool) {
 	switch {
 	case e == nil:
 		t.makeRoom(p, l.Segment)
-		e = &macEntry{key: key, segment: l.Segment, macPlace: l.place(), next: t.entries[key]}
-		t.entries[key] = e
-		t.count++
-		t.tagged += taggedKey(key)
-		t.segments[e.segment]++
-		b := t.bridgeOf(e.segment)
-		b.Now, b.Learned = b.Now+1, b.Learned+1
+		e = &macEntry{key: key, segment: l.Segment, macPlace: l.place()}
+		t.insert(e)
+		t.bridgeOf(e.segment).Learned++
 		changed = true
 	case e.hasPlace(&l):
 		t.unlink(e)
@@ -500,6 +496,16 @@ func (t *Table) Entries() []Entry {
 func (e *macEntry) entry() Entry {
 	return Entry{Segment: e.segment, VLAN: uint16(e.key >> 48), MAC: uint64(e.key) & (1<<48 - 1), Port: e.port,
 		SeenNS: e.seenNS, Remote: e.remote}
+}
+
+// insert adds an address that the table does not have. The caller links it to its port.
+func (t *Table) insert(e *macEntry) {
+	e.next = t.entries[e.key]
+	t.entries[e.key] = e
+	t.count++
+	t.bridgeOf(e.segment).Now++
+	t.tagged += taggedKey(e.key)
+	t.segments[e.segment]++
 }
 
 func (t *Table) remove(e *macEntry) {
