@@ -119,20 +119,28 @@ func (c *commands) showFDB(words []string) (string, error) {
 }
 
 func (c *commands) flushFDB(words []string) (string, error) {
-	names := words
-	if len(words) == 0 {
+	return "table successfully flushed\n", c.eachBridge(words, func(number uint8) error {
+		_, err := c.MACs.Flush(number, "")
+		return err
+	})
+}
+
+// eachBridge calls do with the number of each named bridge, or of all bridges if names is empty, until do
+// fails or there is no bridge with a name.
+func (c *commands) eachBridge(names []string, do func(number uint8) error) error {
+	if len(names) == 0 {
 		names = c.bridgeList()
 	}
 	for _, name := range names {
 		b, err := c.Bridges.Find(name)
 		if err == nil {
-			_, err = c.MACs.Flush(b.Number, "")
+			err = do(b.Number)
 		}
 		if err != nil {
-			return "", err
+			return err
 		}
 	}
-	return "table successfully flushed\n", nil
+	return nil
 }
 
 func (c *commands) showFDBStatistics(words []string) (string, error) {
@@ -160,18 +168,10 @@ func (c *commands) showFDBStatistics(words []string) (string, error) {
 
 // clearFDBStatistics sets the counters of fdb/stats-show to 0.
 func (c *commands) clearFDBStatistics(words []string) (string, error) {
-	names := words
-	if len(words) == 0 {
-		names = c.bridgeList()
-	}
-	for _, name := range names {
-		b, err := c.Bridges.Find(name)
-		if err != nil {
-			return "", err
-		}
-		c.Pipeline.Addresses().ClearStatistics(b.Number)
-	}
-	return "statistics successfully cleared\n", nil
+	return "statistics successfully cleared\n", c.eachBridge(words, func(number uint8) error {
+		c.Pipeline.Addresses().ClearStatistics(number)
+		return nil
+	})
 }
 
 func (c *commands) showPorts() string {
