@@ -273,6 +273,7 @@ func (c *Client) reconcileUplinks(ports PortChanges, m *model, present map[strin
 // for example because the device has a new address. It reports each device only once in
 // retryInterval, because some devices cannot be uplinks.
 func (c *Client) lacksUplink(present map[string]*api.Port, now time.Time) (lacks bool) {
+	maps.DeleteFunc(c.uplinkAsked, func(_ string, since time.Time) bool { return now.Sub(since) >= retryInterval })
 	taken := map[string]bool{}
 	for _, p := range present {
 		if isUplink(p) {
@@ -282,7 +283,7 @@ func (c *Client) lacksUplink(present map[string]*api.Port, now time.Time) (lacks
 	for _, p := range present {
 		for i := range p.Remotes {
 			dev := p.Remotes[i].Device
-			if dev == "" || taken[dev] || now.Sub(c.uplinkAsked[dev]) < retryInterval {
+			if _, known := c.uplinkAsked[dev]; dev == "" || taken[dev] || known {
 				continue
 			}
 			c.uplinkAsked[dev], lacks = now, true
