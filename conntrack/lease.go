@@ -133,19 +133,20 @@ func (tr *Tracker) Lend(i int, kernel uint32, l Lease) {
 	s.take(n, dir)
 	l.Ref, l.Dir, l.Proto = Ref{n, g}, dir, c.tuples[dir].proto()
 	l.IPv6, l.Ports = c.tuples[dir].ipv6(), uint32(c.tuples[dir].b>>32)
-	if l.Translates = l.Translates && c.flags&connTranslated != 0; l.Translates {
-		l.NewPorts = bits.RotateLeft32(uint32(c.tuples[1-dir].b>>32), 16)
-	}
+	l.Translates = l.Translates && c.flags&connTranslated != 0
 	if l.IPv6 {
 		l.Addresses = t.longOf(n, dir)
 	} else {
 		l.Addresses[0] = c.tuples[dir].a
 	}
-	if l.Translates && l.IPv6 {
-		other := t.longOf(n, 1-dir)
-		l.NewAddresses = [4]uint64{other[2], other[3], other[0], other[1]}
-	} else if l.Translates {
-		l.NewAddresses[0] = bits.RotateLeft64(c.tuples[1-dir].a, 32)
+	if l.Translates {
+		l.NewPorts = bits.RotateLeft32(uint32(c.tuples[1-dir].b>>32), 16)
+		if l.IPv6 {
+			other := t.longOf(n, 1-dir)
+			l.NewAddresses = [4]uint64{other[2], other[3], other[0], other[1]}
+		} else {
+			l.NewAddresses[0] = bits.RotateLeft64(c.tuples[1-dir].a, 32)
+		}
 	}
 	if l.Proto == packet.ProtoTCP {
 		if !t.lockConn(c, g) {
