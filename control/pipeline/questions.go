@@ -27,7 +27,7 @@ const (
 	// other addresses.
 	newQuestions = 16
 	// questionTimeout is the time after which a frame stops waiting. It is shorter than the time
-	// after which the worker drops the frame (datapath.HeldTimeoutNS). If the frame is then dropped,
+	// after which the worker drops the frame (datapath/held.go, heldTimeoutNS). If the frame is then dropped,
 	// it counts as packet.DropNoAddress.
 	questionTimeout = time.Second
 	// questionTick is the time between two checks of the waiting frames against questionTimeout.

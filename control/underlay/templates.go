@@ -20,7 +20,8 @@ import (
 // but never megaflows.
 const (
 	// neighbourTimeout is how long frames wait for the MAC address of a neighbour. They
-	// are then dropped as DropNoNeighbour. It is shorter than datapath.HeldTimeoutNS.
+	// are then dropped as DropNoNeighbour. It is shorter than the time for which a worker
+	// holds a frame (datapath/held.go, heldTimeoutNS).
 	neighbourTimeout = 1500 * time.Millisecond
 	// reprobe is the interval at which a neighbour that frames wait for is probed
 	// again.
