@@ -62,14 +62,20 @@ func newLone(t *testing.T, args ...string) *lone {
 	t.Helper()
 	l := &lone{t: t, dir: t.TempDir(), address: freeAddress(t), hosts: map[string]*loneHost{}}
 	l.mustRun(append([]string{"init", "--name", "a", "--address", l.address, "--peer", freeAddress(t), "--data", l.dir}, args...)...)
+	l.begin()
+	return l
+}
+
+// begin starts the central for the first time, and connects the administrator.
+func (l *lone) begin() {
+	l.t.Helper()
 	var err error
 	if l.ca, err = pki.LoadCA(filepath.Join(l.dir, "ca.pem"), filepath.Join(l.dir, "ca-key.pem")); err != nil {
-		t.Fatal(err)
+		l.t.Fatal(err)
 	}
 	l.run()
-	t.Cleanup(l.kill)
+	l.t.Cleanup(l.kill)
 	l.admin = l.dial(pki.FilesIn(filepath.Join(l.dir, "admin")))
-	return l
 }
 
 func (l *lone) command(args ...string) *exec.Cmd {

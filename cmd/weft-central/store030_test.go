@@ -19,7 +19,6 @@ import (
 	"testing"
 	"time"
 
-	"weft/central/pki"
 	"weft/central/wire"
 )
 
@@ -110,13 +109,7 @@ func TestStoreOf030(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.mustRun("restore", "--data", l.dir, backup)
-	var err error
-	if l.ca, err = pki.LoadCA(filepath.Join(l.dir, "ca.pem"), filepath.Join(l.dir, "ca-key.pem")); err != nil {
-		t.Fatal(err)
-	}
-	l.run()
-	t.Cleanup(l.kill)
-	l.admin = l.dial(pki.FilesIn(filepath.Join(l.dir, "admin")))
+	l.begin()
 
 	want := readListed(t, "testdata/store-0.3.0.json")
 	compare := func(moment string) {

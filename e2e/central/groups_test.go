@@ -36,22 +36,26 @@ func groupSite(t *testing.T) *site {
 	return s
 }
 
+// explain logs the daemons' logs and what the commands of weft print on each host, if the test has failed.
+func (s *site) explain(t *testing.T, commands ...string) {
+	if !t.Failed() {
+		return
+	}
+	s.logs(t)
+	for _, d := range s.Hosts {
+		for _, command := range commands {
+			out, errs, _ := d.TryWeft(command)
+			t.Logf("%s: weft %s\n%s%s", d.Host, command, out, errs)
+		}
+	}
+}
+
 // Allowed frames arrive and refused ones do not, between guests of one host and of two, as the
 // rules change.
 func TestGroups(t *testing.T) {
 	s := groupSite(t)
 	a1, a2, b1, b2 := s.guests["a1"], s.guests["a2"], s.guests["b1"], s.guests["b2"]
-	defer func() {
-		if t.Failed() {
-			s.logs(t)
-			for _, d := range s.Hosts {
-				for _, args := range []string{"dump-megaflows", "dump-conntrack", "dump-ports"} {
-					out, errs, _ := d.TryWeft(args)
-					t.Logf("%s: weft %s\n%s%s", d.Host, args, out, errs)
-				}
-			}
-		}
-	}()
+	defer s.explain(t, "dump-megaflows", "dump-conntrack", "dump-ports")
 	s.reachAll(s.allGuests()...)
 
 	s.Weft("secgroup", "add", "admin")
@@ -102,17 +106,7 @@ func TestGroupsInTheKernel(t *testing.T) {
 	}
 	s.Weft("secgroup", "add", "web", "rules=in tcp 80")
 	s.Weft("port", "set", "b1", "groups=web", "--wait=hosts")
-	defer func() {
-		if t.Failed() {
-			s.logs(t)
-			for _, d := range s.Hosts {
-				for _, command := range []string{"show", "dump-megaflows", "dump-conntrack"} {
-					out, errs, _ := d.TryWeft(command)
-					t.Logf("%s: weft %s\n%s%s", d.Host, command, out, errs)
-				}
-			}
-		}
-	}()
+	defer s.explain(t, "show", "dump-megaflows", "dump-conntrack")
 
 	c := s.connect(a, b)
 	s.enterKernel(c, b.At)
