@@ -262,8 +262,8 @@ func (s *Session) desiredTx(us uint32) uint32 {
 	return us
 }
 
-// Packet returns the periodic packet. It says Down instead of Init if nobody who knows the session's
-// discriminator has sent a packet yet. The true remote answers such a packet.
+// Packet returns the periodic packet. Its state is Down instead of Init until the session has received a
+// packet with its own discriminator. Only the true remote sees this packet, so only it can send one.
 func (s *Session) Packet() Packet {
 	p := Packet{
 		Diag: s.Diag, State: s.State, Flags: flagCPI, Multiplier: s.Multiplier, Mine: s.Mine, Yours: s.Theirs,

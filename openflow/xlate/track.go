@@ -105,9 +105,9 @@ func (x *xlate) ctExec(list []openflow.Action, r *flowtable.CTRequest) {
 	}
 }
 
-// forgetEndpoints makes the translation treat addresses and ports as unread fields of an arriving frame,
-// because NAT may change them. Changes by earlier actions are already emitted and must not be emitted
-// again.
+// forgetEndpoints forgets what the translation knows of the frame's addresses and ports, because NAT may
+// change them. A later action reads them anew. It also forgets the changes that earlier actions made to
+// them: these are already emitted.
 func (x *xlate) forgetEndpoints() {
 	forget := func(word int, mask uint64) {
 		x.keep[word] |= mask
